@@ -37,7 +37,11 @@ impl<'a> DocumentReader<'a> {
     pub(super) fn parse_string(&mut self, field: &str, required: bool) -> Option<String> {
         match self.fields.get(field) {
             Some(Value::String(text)) => return Some(text.clone()),
-            None | Some(Value::Null) if required => self.add_problem(format!("{field}: is required")),
+            None | Some(Value::Null) if required => {
+                let similar = self.fields.keys().find(|name| is_misspelt(name, field));
+                let hint = similar.map(|name| format!(" (write {field} instead of {name:?})")).unwrap_or_default();
+                self.add_problem(format!("{field}: is required{hint}"));
+            }
             None | Some(Value::Null) => {}
             Some(other) => self.add_problem(format!("{field}: must be a string, not {}", json::type_name(other))),
         }
@@ -276,4 +280,40 @@ fn rate_from_member(name: &str, count: &Value) -> Option<Rate> {
     };
     let count = NonZeroU32::new(u32::try_from(count.as_u64()?).ok()?)?;
     Some(Rate::new(count, Duration::from_secs(seconds)))
+}
+
+/// Returns whether `name` is `field` with one letter too many, too few, replaced or exchanged with the next.
+fn is_misspelt(name: &str, field: &str) -> bool {
+    let (name, field) = (name.to_ascii_lowercase(), field.as_bytes().to_vec());
+    let name = name.into_bytes();
+    if name == field {
+        return true;
+    }
+    let prefix = name.iter().zip(&field).take_while(|(one, other)| one == other).count();
+    let rest_of = |text: &[u8], skipped: usize| text.get(prefix + skipped..).map(<[u8]>::to_vec);
+    let is_rest_equal = |of_name: usize, of_field: usize| {
+        let (one, other) = (rest_of(&name, of_name), rest_of(&field, of_field));
+        one.is_some() && one == other
+    };
+    let swapped =
+        |text: &[u8]| text.get(prefix..prefix + 2).map(|pair| pair.iter().rev().copied().collect::<Vec<u8>>());
+    let is_swapped = || swapped(&name).as_deref() == field.get(prefix..prefix + 2) && is_rest_equal(2, 2);
+    // Of short names, one letter is too much of the name.
+    field.len() > 3 && (is_rest_equal(1, 0) || is_rest_equal(0, 1) || is_rest_equal(1, 1) || is_swapped())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_one_mistake_is_recognised() {
+        for name in ["endpont", "endpoit", "endpointt", "enpdoint", "Endpoint", "endpoimt", "xendpoint"] {
+            assert!(is_misspelt(name, "endpoint"), "{name}");
+        }
+        for name in ["", "end", "endpoints2", "url", "address"] {
+            assert!(!is_misspelt(name, "endpoint"), "{name}");
+        }
+        assert!(!is_misspelt("ix", "id") && !is_misspelt("x", "id"));
+    }
 }

@@ -8,6 +8,7 @@ use crate::{
     registry::SourceConfig,
     telemetry::{self, AccessLogTarget},
 };
+use std::net::{IpAddr, SocketAddr};
 
 /// What a check yields.
 #[derive(Default)]
@@ -26,6 +27,7 @@ pub(super) async fn check_configuration(loaded: &mut LoadedConfig) -> CheckedCon
     let mut problems: Vec<String> =
         http_server::check_listener_files(&loaded.config.listeners).err().unwrap_or_default();
     problems.extend(check_log_folder(&log));
+    problems.extend(shared_addresses(&loaded.config));
     let assembly = assembly.map_err(|found| problems.extend(found)).ok();
     CheckedConfiguration { assembly, problems }
 }
@@ -57,9 +59,51 @@ pub(super) async fn build_agents_only(loaded: &LoadedConfig) -> Option<GatewayAs
     if files_only.agents.sources.is_empty() { None } else { GatewayAssembly::build(&files_only).await.ok() }
 }
 
+/// Returns the listeners at the address of another one. The second of them could not be opened.
+fn shared_addresses(config: &GatewayConfig) -> Vec<String> {
+    let listeners = config.listeners.iter().enumerate();
+    let listeners = listeners.map(|(at, listener)| (format!("listeners[{at}].address"), listener.address));
+    let admin = [("admin.address".to_owned(), config.admin.address)];
+    let health = config.health.iter().map(|health| ("health.address".to_owned(), health.address));
+    let mut problems = Vec::new();
+    let mut seen: Vec<(String, SocketAddr)> = Vec::new();
+    for (path, address) in listeners.chain(admin).chain(health) {
+        if let Some((other, _)) = seen.iter().find(|(_, other)| is_same_address(*other, address)) {
+            let hint = "give each listener a port of its own";
+            problems.push(format!("{path}: {address} is the address of {other}, too ({hint})"));
+        }
+        seen.push((path, address));
+    }
+    problems
+}
+
+/// Returns whether two sockets cannot listen at these addresses at once. A socket at `::` accepts IPv4 as well; port 0
+/// stands for a free port.
+fn is_same_address(one: SocketAddr, other: SocketAddr) -> bool {
+    let contains = |all: IpAddr, ip: IpAddr| all.is_unspecified() && (all.is_ipv6() || ip.is_ipv4());
+    let (one_ip, other_ip) = (one.ip(), other.ip());
+    one.port() != 0
+        && one.port() == other.port()
+        && (one_ip == other_ip || contains(one_ip, other_ip) || contains(other_ip, one_ip))
+}
+
 /// Returns a problem if the folder of the access log's file does not exist.
 fn check_log_folder(log: &telemetry::AccessLogTarget) -> Option<String> {
     let AccessLogTarget::File(path) = log else { return None };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())?;
     Some(format!("access_log.output: {} cannot be created ({} is not a folder)", path.display(), folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_overlap_where_one_stands_for_all_of_a_family() {
+        let is_same = |one: &str, other: &str| is_same_address(one.parse().unwrap(), other.parse().unwrap());
+        assert!(is_same("127.0.0.1:80", "127.0.0.1:80") && is_same("127.0.0.1:80", "0.0.0.0:80"));
+        assert!(is_same("[::]:80", "127.0.0.1:80") && is_same("[::1]:80", "[::]:80"));
+        assert!(!is_same("127.0.0.1:80", "127.0.0.1:81") && !is_same("127.0.0.1:0", "127.0.0.1:0"));
+        assert!(!is_same("127.0.0.1:80", "127.0.0.2:80") && !is_same("[::1]:80", "0.0.0.0:80"));
+    }
 }

@@ -5,11 +5,8 @@ use super::{GatewayAssembly, configuration_check};
 use crate::{
     auth::PresentedCredentials,
     config::{InspectionScope, LoadedConfig},
-    doctor::{
-        self, AgentSelection, DoctorReport, ExaminedConfig, Finding, FindingCode, Place, StoreExamination, SubjectKind,
-    },
+    doctor::{self, AgentSelection, DoctorReport, ExaminedConfig, Finding, FindingCode, StoreExamination},
     gateway::Gateway,
-    registry::SourceConfig,
     values::Secret,
 };
 use http::{HeaderMap, HeaderValue, header};
@@ -70,22 +67,30 @@ async fn examine(file: &Path, options: &DoctorOptions) -> DoctorReport {
     let gateway = assembly.as_ref().map(|assembly| &*assembly.gateway);
     let mut findings = doctor::setting_findings(examined, checked.problems);
     findings.extend(stores.findings);
-    findings.extend(doctor::agent_document_findings(examined, gateway, is_complete && knows_all_agents(&loaded)));
+    findings.extend(doctor::agent_document_findings(examined, gateway, is_complete));
     if !is_complete {
         // Without the section auth, no method of it accepts anything.
         findings.retain(|finding| finding.code != FindingCode::AgentNotCallable);
     }
-    let mut examined_agents = 0;
+    let (mut examined_agents, mut inactive_agents) = (0, 0);
     if !options.is_offline {
         let live = doctor::examine_services_and_agents(examined, gateway, &options.selection, deadline).await;
+        // An agent that refuses to be called without the credential says more.
+        let is_explained = |unused: &Finding| {
+            let is_same = |other: &Finding| other.code == FindingCode::CredentialRefused && other.place == unused.place;
+            unused.code == FindingCode::CredentialUnused && live.findings.iter().any(is_same)
+        };
+        findings.retain(|finding| !is_explained(finding));
         findings.extend(live.findings);
-        examined_agents = live.examined_agents;
+        (examined_agents, inactive_agents) = (live.examined_agents, live.inactive_agents);
     }
     if let (Some(gateway), Some(token)) = (gateway, &options.token) {
         let refused = timeout_at(deadline, refused_token(examined, gateway, token)).await;
         findings.extend(refused.ok().flatten());
     }
-    DoctorReport::new(findings, examined_agents)
+    let mut report = DoctorReport::new(findings, examined_agents);
+    report.inactive_agents = inactive_agents;
+    report
 }
 
 /// Denies the addresses of the gateway's own listeners to its probes, as a running gateway does.
@@ -96,11 +101,6 @@ fn deny_own_listeners(assembly: &GatewayAssembly, loaded: &LoadedConfig) {
     // Port 0 stands for a port that is not known yet.
     let known = listeners.chain(operators.into_iter().flatten()).filter(|address| address.port() != 0);
     assembly.policy.load().set_own_listeners(known.collect());
-}
-
-/// Returns whether no remote source can have further agents, because there is none.
-fn knows_all_agents(loaded: &LoadedConfig) -> bool {
-    loaded.config.agents.sources.iter().all(|source| matches!(source, SourceConfig::Files(_)))
 }
 
 /// Verifies a token as in a call, and returns why it is refused.
@@ -114,10 +114,5 @@ async fn refused_token(examined: ExaminedConfig<'_>, gateway: &Gateway, token: &
         PresentedCredentials { headers: &headers, client_certificate: None, client_address, assumed_key: None };
     let auth = gateway.config.load().auth.clone();
     let fault = auth.authenticate(&presented).await.err()?;
-    let why = fault.log_message().to_owned();
-    let setting = if why.contains("audience") { "audience" } else { "issuer" };
-    let path = format!("auth.bearer.issuers[0].{setting}");
-    let located = examined.loaded.locate_problems(vec![format!("{path}: ")]).0.into_iter().next();
-    let place = Place { file: examined.file.display().to_string(), line: located.and_then(|at| at.line), path };
-    Some(Finding::new(FindingCode::TokenRefused, SubjectKind::Issuer, "--token", &why, place))
+    Some(doctor::refused_token_finding(examined, token, &fault))
 }

@@ -60,7 +60,9 @@ pub fn init_crypto_and_logging(log: LogFormat) {
     // rejected documents themselves.
     let default_filter = match log {
         LogFormat::Json => "info,pingora_core=off,h2=off,hyper=off",
-        LogFormat::Plain => "warn,gatepost::registry=off,pingora_core=off,h2=off,hyper=off",
+        LogFormat::Plain => {
+            "warn,gatepost::registry=off,gatepost::auth::api_keys=off,pingora_core=off,h2=off,hyper=off"
+        }
     };
     let filter = EnvFilter::try_from_env("GATEPOST_LOG").unwrap_or_else(|_| EnvFilter::new(default_filter));
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(telemetry::RedactedStderr::default);
@@ -130,7 +132,7 @@ pub fn check(config: &Path, strict: bool) -> anyhow::Result<()> {
     warnings.extend(findings.warnings);
     warnings.sort_by_key(|warning| warning.problem.line);
     for ConfigWarning { code, problem } in &warnings {
-        println!("warning: {problem} [{code}]");
+        println!("{}: {problem} [{code}]", code.row().severity);
     }
     let notes = assembly.notes();
     for note in &notes {

@@ -27,8 +27,8 @@ mod shadow_access;
 
 pub use access_rule::AccessRule;
 pub use api_keys::{
-    ApiKeyListing, ApiKeyState, KeyRotation, NewApiKey, append_api_key, disable_api_keys, generate_api_key,
-    list_api_keys, rotate_api_key,
+    ApiKeyListing, ApiKeyState, InvalidKeyLine, KeyRotation, NewApiKey, append_api_key, disable_api_keys,
+    generate_api_key, invalid_key_lines, list_api_keys, rotate_api_key,
 };
 pub use authorizer::Authorizer;
 pub use bearer::{IntrospectionProblem, KeyFetchError, inspect_introspection, inspect_issuer};

@@ -42,7 +42,7 @@ pub(super) fn deserialize(config_text: &ConfigText, folder: &Path) -> Result<Gat
         // The validation against the schema reports the sections that are missing.
         let is_reported_below = steps.is_empty() && missing_field_name(&why).is_some();
         if !is_consequence && !is_reported_below {
-            unlocated_problems.push((path.clone(), rephrase_serde_error(&why)));
+            unlocated_problems.push((path.clone(), rephrase_for_setting(&path, &why)));
         }
         if !remaining.remove(&steps, path) {
             break;
@@ -125,6 +125,17 @@ impl RemainingValue {
 
 fn missing_field_name(why: &str) -> Option<&str> {
     why.strip_prefix("missing field `")?.strip_suffix('`')
+}
+
+/// Rephrases a message of serde for the setting at `path`. A user name is no secret, although it is written like one.
+fn rephrase_for_setting(path: &str, why: &str) -> String {
+    let message = rephrase_serde_error(why);
+    match message.strip_prefix("must be a reference to a secret, not the secret itself") {
+        Some(hint) if path.ends_with(".username") => {
+            format!("must be a reference, like that of the password, and not the name itself{hint}")
+        }
+        _ => message,
+    }
 }
 
 /// Rephrases a message of serde in the terms of YAML. Never repeats a value of a wrong type, which may be a secret.

@@ -6,11 +6,23 @@ use serde_json::{Map, Value};
 /// The prefix of variables that override the file: `GATEPOST__LIMITS__PER_CALLER=10/s`.
 const ENV_PREFIX: &str = "GATEPOST__";
 
+/// The beginning of variables that are meant as overrides, where they have two underscores elsewhere.
+const NEAR_PREFIX: &str = "GATEPOST_";
+
+/// Maximum number of variables that are reported because they are no overrides.
+const MAX_IGNORED_VARIABLES: usize = 20;
+
 /// Applies the overrides of the environment. A value that is valid JSON (a number, boolean, list or object) is
 /// parsed; any other value is a string. Names are case-insensitive.
 pub(super) fn apply_environment(config_text: &mut ConfigText, variables: impl Iterator<Item = (String, String)>) {
-    let mut variables: Vec<_> = variables.filter(|(name, _)| name.starts_with(ENV_PREFIX)).collect();
+    let (mut variables, others): (Vec<_>, Vec<_>) =
+        variables.filter(|(name, _)| name.starts_with(NEAR_PREFIX)).partition(|(name, _)| name.starts_with(ENV_PREFIX));
     variables.sort();
+    let mut ignored: Vec<String> =
+        others.into_iter().map(|(name, _)| name).filter(|name| name.contains("__")).collect();
+    ignored.sort();
+    ignored.truncate(MAX_IGNORED_VARIABLES);
+    config_text.ignored_variables = ignored;
     for (name, text) in variables {
         let steps = path_of_variable(config_text, &name);
         let value = serde_json::from_str(&text).unwrap_or(Value::String(text));

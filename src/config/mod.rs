@@ -117,6 +117,11 @@ impl LoadedConfig {
         self.config_text.line_of_setting(path)
     }
 
+    /// Returns the environment variables that look like overrides, such as `GATEPOST_LIMITS__PER_CALLER`, and are none.
+    pub fn ignored_variables(&self) -> &[String] {
+        &self.config_text.ignored_variables
+    }
+
     /// Returns a warning for each key with a former name.
     pub fn former_names(&self) -> &[ConfigProblem] {
         self.config_text.warnings()

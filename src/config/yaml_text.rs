@@ -20,6 +20,8 @@ pub(super) struct ConfigText {
     pub(super) overriding_variables: HashMap<String, String>,
     renamed: Vec<RenamedKey>,
     pub(super) warnings: Vec<ConfigProblem>,
+    /// Variables that look like overrides and are none.
+    pub(super) ignored_variables: Vec<String>,
     conflicts: Vec<ConfigProblem>,
 }
 
@@ -130,12 +132,24 @@ impl ConfigText {
             if let Some(line) = self.lines.get(ancestor).filter(|line| **line > 0) {
                 return (Some(*line), None);
             }
+            if let Some(variable) = self.variable_within(ancestor) {
+                return (None, Some(variable));
+            }
             match ancestor.rfind(['.', '[']) {
                 Some(cut) => ancestor = ancestor.get(..cut).unwrap_or_default(),
                 None if ancestor.is_empty() => return (None, None),
                 None => ancestor = "",
             }
         }
+    }
+
+    /// Returns a variable that sets a member of the section at `path`, which the file does not have.
+    fn variable_within(&self, path: &str) -> Option<&str> {
+        let is_within = |member: &str| {
+            !path.is_empty() && member.strip_prefix(path).is_some_and(|rest| rest.starts_with(['.', '[']))
+        };
+        let variables = self.overriding_variables.iter().filter(|(member, _)| is_within(member));
+        variables.map(|(_, variable)| variable.as_str()).min()
     }
 
     /// Returns the line of a setting that the file has, and that the environment does not override.

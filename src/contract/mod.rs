@@ -60,7 +60,7 @@ impl OperationContract {
         let mut problems = Vec::new();
         let mut compile_side = |field: &str, schema: Option<&Arc<Value>>, mode: ContractMode| {
             let compiled = schema.map(|schema| CompiledSchema::compile_within(schema, budget)).transpose();
-            let schema = compiled.map_err(|why| problems.push(qualify_problem(operation, field, &why)));
+            let schema = compiled.map_err(|why| problems.push(format!("{field}: {why}")));
             schema.ok().flatten().filter(|_| mode != ContractMode::Off)
         };
         let input = compile_side("inputs", operation.inputs.as_ref(), config.input);
@@ -141,13 +141,6 @@ impl OperationContract {
     /// Returns whether an array body is one input and not a batch, because the schema accepts arrays (R44).
     pub fn accepts_array_input(&self) -> bool {
         self.input.as_ref().is_some_and(|schema| schema.accepts_array())
-    }
-}
-
-fn qualify_problem(operation: &Operation, field: &str, why: &str) -> String {
-    match &*operation.name {
-        "" => format!("{field}: {why}"),
-        name => format!("operation '{name}': {field}: {why}"),
     }
 }
 

@@ -130,12 +130,12 @@ impl<'a> SchemaGraphBuilder<'a, '_> {
                     _ => items.push(self.enqueue(child)),
                 },
                 "pattern" => {
-                    let cost = value.as_str().map(|pattern| self.pattern_cost(pattern)).transpose()?;
+                    let cost = value.as_str().map(|pattern| self.pattern_cost(pattern, value)).transpose()?;
                     subschema.work = subschema.work.plus(cost.map(matching_work).unwrap_or_default());
                 }
                 "patternProperties" => {
                     for pattern in value.as_object().into_iter().flat_map(Map::keys) {
-                        let cost = self.pattern_cost(pattern)?;
+                        let cost = self.pattern_cost(pattern, value)?;
                         subschema.work = subschema.work.plus(matching_work(cost).of_names());
                     }
                     subschema.children.extend(self.enqueue_all(child).into_iter().map(|index| vec![index]));
@@ -170,16 +170,25 @@ impl<'a> SchemaGraphBuilder<'a, '_> {
         }
     }
 
-    fn pattern_cost(&mut self, pattern: &'a str) -> Result<PatternCost, String> {
+    /// Returns the cost of a pattern; `keyword` is the value that has it.
+    fn pattern_cost(&mut self, pattern: &'a str, keyword: &Value) -> Result<PatternCost, String> {
         if let Some(cost) = self.patterns.get(pattern) {
             return Ok(*cost);
         }
-        let cost = PatternCost::estimate(pattern)?;
+        let cost = PatternCost::estimate(pattern).map_err(|why| self.locate(keyword, &why))?;
         self.patterns.insert(pattern, cost);
         self.compiled_bytes = self.compiled_bytes.saturating_add(cost.compiled_bytes);
         // Before the next pattern, because an estimate takes time, too.
         self.budget.check(self.compiled_bytes)?;
         Ok(cost)
+    }
+
+    /// Adds to a problem the pointer to the value that has it.
+    fn locate(&self, value: &Value, why: &str) -> String {
+        match pointer_to(self.root, value) {
+            Some(pointer) => format!("at {pointer}: {why}"),
+            None => why.to_owned(),
+        }
     }
 
     fn follow_reference(
@@ -191,7 +200,8 @@ impl<'a> SchemaGraphBuilder<'a, '_> {
         let Some(reference) = node.schema.as_str() else {
             return Ok(());
         };
-        let mut targets = self.references.resolve(reference, node.resource)?;
+        let targets = self.references.resolve(reference, node.resource);
+        let mut targets = targets.map_err(|why| self.locate(node.schema, &why))?;
         targets.extend(self.references.dynamic_targets(reference));
         // `$recursiveRef` may lead to the root of the document.
         if keyword == "$recursiveRef" {
@@ -206,6 +216,23 @@ impl<'a> SchemaGraphBuilder<'a, '_> {
         }
         in_place.extend(indices);
         Ok(())
+    }
+}
+
+/// Returns the JSON Pointer to a value within a schema, whose depth is bounded.
+fn pointer_to(root: &Value, value: &Value) -> Option<String> {
+    if std::ptr::eq(root, value) {
+        return Some(String::new());
+    }
+    let join = |step: &str, rest: String| format!("/{}{rest}", step.replace('~', "~0").replace('/', "~1"));
+    match root {
+        Value::Object(members) => {
+            members.iter().find_map(|(name, member)| Some(join(name, pointer_to(member, value)?)))
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(at, item)| Some(join(&at.to_string(), pointer_to(item, value)?)))
+        }
+        _ => None,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
 use serde_json::Value;
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::SocketAddr, sync::Arc, time::Duration};
 use time::OffsetDateTime;
 
 /// How long a reply to a request without work may take before it is a finding.
@@ -50,8 +50,18 @@ pub(super) struct AgentContext<'a> {
     pub(super) selection: &'a AgentSelection,
 }
 
-/// Returns the probes of the selected agents that can be called, and findings about ids that no agent has.
-pub(super) fn agent_probes<'a>(context: &'a AgentContext<'a>, gateway: &Gateway) -> (Vec<Probe<'a>>, Vec<Finding>) {
+/// What is done about the selected agents.
+pub(super) struct AgentProbes<'a> {
+    /// The probes of those that can be called.
+    pub(super) probes: Vec<Probe<'a>>,
+    /// Findings about ids that no agent has, and about agents that are inactive.
+    pub(super) findings: Vec<Finding>,
+    /// The number of agents that are inactive.
+    pub(super) inactive: usize,
+}
+
+/// Returns the probes of the selected agents.
+pub(super) fn agent_probes<'a>(context: &'a AgentContext<'a>, gateway: &Gateway) -> AgentProbes<'a> {
     let snapshot = gateway.catalogue.snapshot();
     let mut agents_at: HashMap<String, usize> = HashMap::new();
     for (_, route) in snapshot.iter() {
@@ -62,7 +72,8 @@ pub(super) fn agent_probes<'a>(context: &'a AgentContext<'a>, gateway: &Gateway)
     let mut routes: Vec<&Arc<Route>> =
         snapshot.iter().filter(|(id, _)| is_selected(id.as_str())).map(|(_, route)| route).collect();
     routes.sort_by(|one, other| one.agent().id.as_str().cmp(other.agent().id.as_str()));
-    let active = routes.into_iter().filter(|route| route.agent().status != AgentStatus::Inactive);
+    let (inactive, active): (Vec<_>, Vec<_>) =
+        routes.into_iter().partition(|route| route.agent().status == AgentStatus::Inactive);
     let probe = |route: &Arc<Route>| {
         let agent = Arc::clone(route.agent());
         let is_alone = agents_at.get(&server_of(&agent)).is_none_or(|count| *count == 1);
@@ -76,7 +87,14 @@ pub(super) fn agent_probes<'a>(context: &'a AgentContext<'a>, gateway: &Gateway)
         let place = context.examined.place("agents.sources");
         Finding::new(FindingCode::UnknownAgent, SubjectKind::Agent, id, "no source has an agent with this id", place)
     });
-    (active.map(probe).collect(), unknown.collect())
+    let mut findings: Vec<Finding> = unknown.collect();
+    // In an examination of all agents, the summary counts them.
+    let named = inactive.iter().filter(|_| !wanted.is_empty());
+    findings.extend(named.map(|route| {
+        let problem = "the agent is inactive, so that it is not called and was not examined";
+        context.finding(route.agent(), FindingCode::AgentInactive, problem, "status")
+    }));
+    AgentProbes { probes: active.into_iter().map(probe).collect(), findings, inactive: inactive.len() }
 }
 
 fn server_of(agent: &Agent) -> String {
@@ -100,6 +118,21 @@ impl AgentContext<'_> {
     }
 }
 
+/// Returns a reason without its hint, which the fix gives.
+fn without_hint(why: &str) -> &str {
+    why.split_once(" (list it under").map_or(why, |(why, _)| why)
+}
+
+/// Returns the path of the listener with this address.
+fn own_listener_path(examined: ExaminedConfig<'_>, own: SocketAddr) -> String {
+    let config = examined.config();
+    match config.listeners.iter().position(|listener| listener.address == own) {
+        Some(at) => format!("listeners[{at}].address"),
+        None if config.admin.address == own => "admin.address".to_owned(),
+        None => "health.address".to_owned(),
+    }
+}
+
 /// The examination of one agent.
 struct AgentExamination<'a> {
     context: &'a AgentContext<'a>,
@@ -115,13 +148,17 @@ impl AgentExamination<'_> {
         let probes = self.route.upstream().probe_endpoints(STEP_TIMEOUT).await;
         let now = OffsetDateTime::now_utc();
         let is_reached = probes.first().is_some_and(|probe| probe.outcome.is_ok());
-        for probe in probes {
+        for (index, probe) in probes.into_iter().enumerate() {
             match probe.outcome {
-                Err(failure) => findings.push(self.unreached_endpoint(&probe.address, failure)),
+                Err(failure) => {
+                    let finding = self.unreached_endpoint(&probe.address, failure);
+                    findings.push(self.at_endpoint(finding, index));
+                }
                 Ok(reached) => {
                     if let Some(expiry) = reached.certificate.and_then(|validity| soon_expiry(validity, now)) {
                         let problem = format!("{}: the certificate {expiry}", probe.address);
-                        findings.push(self.finding(FindingCode::AgentCertificateExpiresSoon, &problem, "endpoint"));
+                        let finding = self.finding(FindingCode::AgentCertificateExpiresSoon, &problem, "endpoint");
+                        findings.push(self.at_endpoint(finding, index));
                     }
                 }
             }
@@ -140,17 +177,27 @@ impl AgentExamination<'_> {
         self.context.finding(&self.agent, code, problem, member)
     }
 
+    /// Moves a finding to the setting of an additional endpoint. The first endpoint is that of the document.
+    fn at_endpoint(&self, finding: Finding, index: usize) -> Finding {
+        let Some(at) = index.checked_sub(1).filter(|_| finding.place.path == "endpoint") else { return finding };
+        let name = format!("additional_endpoints[{at}]");
+        let path = self.context.setting_path(&self.agent, &name, |own| own.additional_endpoints.is_some());
+        match path {
+            Some(path) => Finding { place: self.context.examined.place(&path), ..finding },
+            None => finding,
+        }
+    }
+
     fn unreached_endpoint(&self, address: &str, failure: ProbeFailure) -> Finding {
         let examined = self.context.examined;
-        let network = |names: [&str; 3]| {
-            names
-                .into_iter()
-                .filter_map(|name| examined.exact_place(&format!("network.{name}")))
-                .collect::<Vec<Place>>()
+        let network = |names: &[&str]| {
+            names.iter().filter_map(|name| examined.exact_place(&format!("network.{name}"))).collect::<Vec<Place>>()
         };
         let tls = |setting: &str, is_set: fn(&TransportConfig) -> bool| {
             self.context.setting_path(&self.agent, &format!("tls.{setting}"), is_set)
         };
+        // The fragment of agent+unix:// is a path in the server, which looks like a secret to the redaction.
+        let address = address.split('#').next().unwrap_or_default();
         let finding = |code, why: &str| self.finding(code, &format!("{address}: {why}"), "endpoint");
         let with_setting = |finding: Finding, path: Option<String>| match path {
             Some(path) => finding.moved_to(examined.place(&path)),
@@ -159,8 +206,17 @@ impl AgentExamination<'_> {
         match failure {
             ProbeFailure::Unresolvable(why) => finding(FindingCode::NameNotResolved, &why),
             ProbeFailure::Denied(why) => {
-                let settings = network(["allowed_addresses", "allow_private_addresses", "allowed_sockets"]);
-                finding(FindingCode::AddressDenied, &why).with_related(settings)
+                let settings = network(&["allowed_addresses", "allow_private_addresses"]);
+                finding(FindingCode::AddressDenied, without_hint(&why)).with_related(settings)
+            }
+            ProbeFailure::SocketDenied(why) => finding(FindingCode::AddressDenied, without_hint(&why))
+                .with_fix("list the socket in network.allowed_sockets, or correct the endpoint")
+                .with_related(network(&["allowed_sockets"])),
+            ProbeFailure::OwnListener(own) => {
+                let path = own_listener_path(examined, own);
+                finding(FindingCode::AddressDenied, &format!("this is the gateway's own listener at {path}"))
+                    .with_fix("write the agent's own address into the endpoint")
+                    .with_related(examined.exact_place(&path))
             }
             ProbeFailure::Unreachable(why) => finding(FindingCode::AgentUnreachable, &why),
             ProbeFailure::TimedOut => finding(FindingCode::AgentUnreachable, NO_CONNECTION),

@@ -33,7 +33,8 @@ pub(super) fn certificate_findings(examined: ExaminedConfig<'_>) -> Vec<Finding>
     }
     for (path, file) in &walk.authorities {
         let authorities = CertificateDetails::read_file(file);
-        findings.extend(authority_finding(examined, path, file, &authorities, now));
+        let expired = authority_finding(examined, path, file, &authorities, now);
+        findings.extend(expired.or_else(|| leaf_finding(examined, path, file, &authorities)));
     }
     findings.extend(expired_revocation_lists(examined, now));
     findings.extend(uncovered_name(examined));
@@ -97,6 +98,28 @@ fn authority_finding(
     let problem = problems?.into_iter().next()?;
     let problem = format!("{}: {problem}, and no other authority of the file is valid", file.display());
     Some(examined.finding(FindingCode::AuthorityExpired, SubjectKind::Certificate, path, &problem))
+}
+
+/// Returns a finding where no certificate of the file can be an authority. One that is its own issuer can be trusted by
+/// itself.
+fn leaf_finding(
+    examined: ExaminedConfig<'_>,
+    path: &str,
+    file: &Path,
+    authorities: &[CertificateDetails],
+) -> Option<Finding> {
+    let first = authorities.first()?;
+    if authorities.iter().any(|authority| authority.is_authority || authority.is_self_issued()) {
+        return None;
+    }
+    let problem = format!(
+        "{}: the certificate of {} is not an authority's (basicConstraints has no CA:TRUE), so that no certificate is \
+         accepted",
+        file.display(),
+        first.subject
+    );
+    let finding = examined.finding(FindingCode::AuthorityUnusable, SubjectKind::Certificate, path, &problem);
+    Some(finding.with_fix(format!("name the certificate of its issuer, {}", first.issuer)))
 }
 
 /// Returns a finding where callers that use `directory.external_url` meet a certificate for another name. A proxy in

@@ -58,6 +58,10 @@ fn rejection_findings(rejection: &DocumentRejection, places: &DocumentPlaces<'_>
         let place = match places.source_of_part(&rejection.part) {
             Some(source) if code == FindingCode::SignatureRefused => places.of_source(&source, "require_signature"),
             Some(source) if code == FindingCode::EndpointNotAllowed => places.of_source(&source, "endpoints"),
+            _ if code == FindingCode::SchemaUnusable => {
+                let path = format!("{}{}", path_of(reason), path_in_schema(reason));
+                places.of_reason(&rejection.part, rejection.index, &path)
+            }
             _ => places.of_reason(&rejection.part, rejection.index, path_of(reason)),
         };
         Finding::new(code, SubjectKind::Agent, name.clone(), reason, place)
@@ -88,6 +92,17 @@ fn not_callable(agent: &Agent, places: &DocumentPlaces<'_>) -> Finding {
 /// Returns the path in the document that a reason begins with; empty where there is none.
 fn path_of(reason: &str) -> &str {
     reason.split_once(": ").map(|(path, _)| path).filter(|path| !path.contains([' ', '\''])).unwrap_or_default()
+}
+
+/// Returns the path within a schema to which the pointer of a reason leads; empty where there is none.
+fn path_in_schema(reason: &str) -> String {
+    let pointer = reason.split_once(": at /").and_then(|(_, rest)| rest.split(": ").next());
+    let steps = pointer.iter().flat_map(|pointer| pointer.split('/'));
+    let step = |step: &str| match step.parse::<usize>() {
+        Ok(at) => format!("[{at}]"),
+        Err(_) => format!(".{}", step.replace("~1", "/").replace("~0", "~")),
+    };
+    steps.map(step).collect()
 }
 
 /// Returns the code of the reason for which a document is refused, or has a warning. The first word of a reason is the
@@ -146,6 +161,10 @@ mod tests {
             assert_eq!(code_of_reason(reason), code, "{reason}");
         }
         assert_eq!(path_of("'one': signatures: x"), "");
+        let reason = "operations[0].inputs: the schema is not valid: at /anyOf/1/a~1b/minimum: must be a number";
+        assert_eq!(path_in_schema(reason), ".anyOf[1].a/b.minimum");
+        assert_eq!(path_in_schema("inputs: at /items/$ref: the reference 'x' has no target"), ".items.$ref");
+        assert_eq!(path_in_schema("inputs: a schema must be an object, true or false"), "");
         assert_eq!(path_of("operations[0].examples[1].input: x"), "operations[0].examples[1].input");
     }
 }

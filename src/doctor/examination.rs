@@ -3,6 +3,7 @@
 use super::{
     access_analyzer::access_findings,
     agent_analyzer::{AgentContext, AgentSelection, agent_probes},
+    agent_name_analyzer::{KnownAgents, agent_name_findings},
     certificate_analyzer::certificate_findings,
     config_warnings::{ConfigWarning, locate_config_warnings},
     document_analyzer::document_findings,
@@ -15,8 +16,7 @@ use super::{
     service_analyzer::service_probes,
     source_analyzer::source_findings,
 };
-use crate::{config::ConfigProblem, gateway::Gateway, registry::SourceConfig};
-use std::collections::HashSet;
+use crate::{config::ConfigProblem, gateway::Gateway};
 use tokio::time::Instant;
 
 /// Returns the findings that need no other machine: about the settings and the files that they name. `problems` are those
@@ -44,22 +44,17 @@ pub fn setting_findings(examined: ExaminedConfig<'_>, problems: Vec<String>) -> 
     findings
 }
 
-/// Returns the findings about the documents that the gateway has read. `knows_all_agents` says whether every source was
-/// read, so that other ids do not exist.
+/// Returns the findings about access and about the documents that the gateway has read. `is_complete` says whether the
+/// gateway was built from the whole configuration.
 pub fn agent_document_findings(
     examined: ExaminedConfig<'_>,
     gateway: Option<&Gateway>,
-    knows_all_agents: bool,
+    is_complete: bool,
 ) -> Vec<Finding> {
-    let Some(gateway) = gateway else { return access_findings(examined, None) };
-    let places = DocumentPlaces::list(examined);
-    let snapshot = gateway.catalogue.snapshot();
-    let served = snapshot.iter().map(|(id, _)| id.to_string());
-    let refused = snapshot.rejected.iter().filter_map(|document| document.id.clone());
-    let ids: HashSet<String> = served.chain(refused).collect();
-    let knows_all = knows_all_agents && snapshot.unreadable_parts.is_empty();
-    let mut findings = access_findings(examined, knows_all.then_some(&ids));
-    findings.extend(document_findings(gateway, &places));
+    let mut findings = access_findings(examined);
+    let Some(gateway) = gateway else { return findings };
+    findings.extend(agent_name_findings(examined, &KnownAgents::of_gateway(examined, gateway, is_complete)));
+    findings.extend(document_findings(gateway, &DocumentPlaces::list(examined)));
     findings
 }
 
@@ -74,8 +69,6 @@ pub struct CheckFindings {
 
 /// Returns the findings that need no other machine and that the rest of `check` does not report.
 pub fn check_findings(examined: ExaminedConfig<'_>, gateway: &Gateway) -> CheckFindings {
-    let knows_all_agents =
-        examined.config().agents.sources.iter().all(|source| matches!(source, SourceConfig::Files(_)));
     let is_document_refused = |code| {
         use FindingCode::{
             AgentNotCallable, DocumentRefused, EndpointInPlaintext, EndpointNotAllowed, FileUnreadable, IdTaken,
@@ -93,24 +86,46 @@ pub fn check_findings(examined: ExaminedConfig<'_>, gateway: &Gateway) -> CheckF
                 | SignatureRefused
         )
     };
-    // Keys, agents and grants may come later than the configuration is checked.
-    let is_about_later =
-        |code| matches!(code, FindingCode::NoGrants | FindingCode::UnknownCaller | FindingCode::UnknownGrantedAgent);
-    let is_reported = |finding: &Finding| {
-        finding.severity() == Severity::Info || is_about_later(finding.code) || is_document_refused(finding.code)
+    let is_left_out = |finding: &Finding| {
+        finding.severity() == Severity::Info || is_about_later(finding) || is_document_refused(finding.code)
     };
     let mut findings = certificate_findings(examined);
-    findings.extend(agent_document_findings(examined, Some(gateway), knows_all_agents));
+    findings.extend(agent_document_findings(examined, Some(gateway), true));
     let (notes, warnings): (Vec<Finding>, Vec<Finding>) = findings
         .into_iter()
-        .filter(|finding| !is_reported(finding))
+        .filter(|finding| !is_left_out(finding))
         .partition(|finding| finding.subject == SubjectKind::Agent);
     let to_warning = |finding: Finding| {
         let Finding { code, problem, fix, place, .. } = finding;
         let message = format!("{problem} ({fix})");
+        // Findings about other files name them.
+        let is_elsewhere = place.file != examined.file.display().to_string();
+        if is_elsewhere {
+            let problem = ConfigProblem { path: String::new(), line: None, message: format!("{place}: {message}") };
+            return ConfigWarning { code, problem };
+        }
         ConfigWarning { code, problem: ConfigProblem { path: place.path, line: place.line, message } }
     };
     CheckFindings { warnings: warnings.into_iter().map(to_warning).collect(), notes }
+}
+
+/// Returns whether keys, agents and grants may mend the finding that come later than the configuration is checked. A
+/// denial with a wrong name leaves access open until then.
+fn is_about_later(finding: &Finding) -> bool {
+    use FindingCode::{
+        BridgeKeyUnknown, CredentialUnused, NoGrants, UnknownCaller, UnknownGrantedAgent, UnknownGroup, UnknownTag,
+    };
+    let may_come = matches!(
+        finding.code,
+        BridgeKeyUnknown
+            | CredentialUnused
+            | NoGrants
+            | UnknownCaller
+            | UnknownGrantedAgent
+            | UnknownGroup
+            | UnknownTag
+    );
+    may_come && !finding.place.path.starts_with("access.denials[")
 }
 
 /// What the examination of services and agents found.
@@ -120,6 +135,8 @@ pub struct LiveExamination {
     pub findings: Vec<Finding>,
     /// The number of agents that were examined.
     pub examined_agents: usize,
+    /// The number of agents that are inactive, and so were not examined.
+    pub inactive_agents: usize,
 }
 
 /// Examines the services that the configuration names, and every selected agent, until `deadline`.
@@ -133,14 +150,14 @@ pub async fn examine_services_and_agents(
     let context = AgentContext { examined, places: &places, selection };
     let mut probes = service_probes(examined);
     let mut findings = Vec::new();
-    let mut examined_agents = 0;
+    let (mut examined_agents, mut inactive_agents) = (0, 0);
     match gateway {
         Some(gateway) => {
             findings.extend(source_findings(gateway, &places));
-            let (of_agents, unknown) = agent_probes(&context, gateway);
-            examined_agents = of_agents.len();
-            findings.extend(unknown);
-            probes.extend(of_agents);
+            let of_agents = agent_probes(&context, gateway);
+            (examined_agents, inactive_agents) = (of_agents.probes.len(), of_agents.inactive);
+            findings.extend(of_agents.findings);
+            probes.extend(of_agents.probes);
         }
         None => {
             let problem = FindingCode::AgentsNotExamined.row().meaning;
@@ -148,5 +165,5 @@ pub async fn examine_services_and_agents(
         }
     }
     findings.extend(run_probes(probes, deadline).await);
-    LiveExamination { findings, examined_agents }
+    LiveExamination { findings, examined_agents, inactive_agents }
 }

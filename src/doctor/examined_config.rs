@@ -7,6 +7,12 @@ use super::{
 use crate::config::{GatewayConfig, LoadedConfig};
 use std::path::Path;
 
+/// Returns a path as operators read it: relative to the current folder where it is in it.
+pub(super) fn shown_path(file: &Path) -> String {
+    let current_folder = std::env::current_dir().unwrap_or_default();
+    file.strip_prefix(&current_folder).unwrap_or(file).display().to_string()
+}
+
 /// The configuration that is examined.
 #[derive(Clone, Copy, Debug)]
 pub struct ExaminedConfig<'a> {

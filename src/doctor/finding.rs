@@ -1,6 +1,9 @@
 //! A finding: what is wrong with what, what to change, and in which line.
 
-use super::finding_codes::{FindingCode, Severity};
+use super::{
+    finding_codes::{FindingCode, Severity},
+    plain_words::in_plain_words,
+};
 use crate::values::{json::truncate, redact_known_secrets};
 use serde_json::{Value, json};
 use std::{borrow::Cow, fmt};
@@ -85,7 +88,7 @@ pub struct Finding {
 impl Finding {
     /// Returns a finding whose fix is that of its code.
     pub fn new(code: FindingCode, subject: SubjectKind, name: impl Into<String>, problem: &str, place: Place) -> Self {
-        let (name, problem, fix) = (name.into(), problem.to_owned(), code.row().fix.to_owned());
+        let (name, problem, fix) = (name.into(), in_plain_words(problem), code.row().fix.to_owned());
         Self { code, subject, name, problem, fix, place, related: Vec::new() }
     }
 
@@ -95,6 +98,29 @@ impl Finding {
         if let (problem, Some(fix)) = split_fix(&self.problem) {
             (self.fix, self.problem) = (fix.to_owned(), problem.to_owned());
         }
+        self
+    }
+
+    /// Takes the fix from the end of the problem, where it says there what to do. Other texts in parentheses are causes.
+    #[must_use]
+    pub(super) fn with_instruction_of_problem(mut self) -> Self {
+        // Which variable sets the value is no part of the fix.
+        let (problem, variable) = match self.problem.split_once(" (set by the environment variable ") {
+            Some((problem, variable)) => (problem, format!(" (set by the environment variable {variable}")),
+            None => (&*self.problem, String::new()),
+        };
+        if let (problem, Some(fix)) = split_fix(problem)
+            && is_instruction(fix)
+        {
+            (self.fix, self.problem) = (fix.to_owned(), format!("{problem}{variable}"));
+        }
+        self
+    }
+
+    /// Replaces the fix of the code by one that fits this case.
+    #[must_use]
+    pub(super) fn with_fix(mut self, fix: impl Into<String>) -> Self {
+        self.fix = fix.into();
         self
     }
 
@@ -169,6 +195,38 @@ fn split_fix(text: &str) -> (&str, Option<&str>) {
         }
     }
     (text, None)
+}
+
+/// The words with which instructions of problems begin.
+const INSTRUCTIONS: &[&str] = &[
+    "add",
+    "after",
+    "choose",
+    "configure",
+    "correct",
+    "create",
+    "give",
+    "install",
+    "keep",
+    "leave",
+    "let",
+    "list",
+    "lower",
+    "name",
+    "put",
+    "raise",
+    "remove",
+    "replace",
+    "set",
+    "take",
+    "turn",
+    "use",
+    "write",
+];
+
+fn is_instruction(text: &str) -> bool {
+    let first = text.split([' ', ':']).next().unwrap_or_default();
+    INSTRUCTIONS.contains(&first)
 }
 
 /// Returns a text without secrets of the configuration, and without characters that a terminal would interpret.

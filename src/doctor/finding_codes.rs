@@ -87,6 +87,8 @@ finding_codes! {
         "correct the errors and run doctor again";
     UnknownAgent = "GP0003", Error, "no source has the agent that --agent names",
         "correct the id, or see why its document is not served";
+    AgentInactive = "GP0004", Info, "the agent that --agent names is inactive, and was not examined",
+        "set status: active in its document, if it should be called";
 
     FileInvalid = "GP0100", Error, "the configuration cannot be read, or is not YAML",
         "correct the file; `gatepost schema` prints its form";
@@ -127,9 +129,9 @@ finding_codes! {
     KeysInPlaintext = "GP0119", Warning, "keys or answers that decide about tokens come in plain text", "use https";
     NoAuthentication = "GP0120", Warning, "no caller can authenticate, and grants name callers that must",
         "configure a method in auth, such as api_keys.files";
-    UnknownCaller = "GP0121", Warning, "a grant names an API key's caller for which there is no key",
+    UnknownCaller = "GP0121", Warning, "a rule of access names an API key's caller for which there is no key",
         "correct the name, or create the key with `gatepost key new`";
-    UnknownGrantedAgent = "GP0122", Warning, "a grant or rule names an agent that no source has",
+    UnknownGrantedAgent = "GP0122", Warning, "a grant, denial or rule names an agent that no source has",
         "correct the id, or add the agent's document";
     NoGrants = "GP0123", Warning, "no grant exists, so that no caller can call any agent", "add access.grants";
     AddressTwice = "GP0124", Error, "two listeners have the same address", "give each listener a port of its own";
@@ -137,8 +139,32 @@ finding_codes! {
         "correct tracing.endpoint, or start the receiver";
     KeyLineInvalid = "GP0126", Warning, "a line of a file of API keys is not a key",
         "restore the line as `gatepost key new` wrote it, or remove it";
-    CallerWithoutKey = "GP0127", Warning, "every key of a caller that a grant names has expired or is disabled",
-        "create a key with `gatepost key new`, or remove the grant";
+    CallerWithoutKey = "GP0127", Warning, "every key of a caller that a rule of access names has expired or is disabled",
+        "create a key with `gatepost key new`, or remove the caller";
+    UnknownTag = "GP0128", Warning, "a grant or denial names a tag or capability that no agent has",
+        "correct the word, or add it to an agent's document";
+    UnknownGroup = "GP0129", Warning, "a grant or denial names a group that no caller has",
+        "correct the group, or give it to a key with `gatepost key new --group`";
+    CallerImpossible = "GP0130", Warning, "a rule of access names a caller of a method or issuer that auth does not have",
+        "correct the name, or add the method or issuer to auth";
+    AnonymousRefused = "GP0131", Warning,
+        "a grant is for callers without a credential, and its agents require one",
+        "remove anonymous from the grant, or name agents that require no credential";
+    UnknownTier = "GP0132", Warning, "a caller has a tier that limits.tiers does not have",
+        "correct the tier, or add it to limits.tiers";
+    GrantCancelled = "GP0133", Warning, "a denial refuses everything that a grant allows",
+        "remove the denial or the grant";
+    BridgeKeyUnknown = "GP0134", Warning, "the API key of an MQTT bridge is not a valid key of this gateway",
+        "create a key with `gatepost key new`, and write it where api_key refers to";
+    CredentialUnused = "GP0135", Warning, "a credential of the gateway goes to no agent",
+        "list the servers of the agents, with their ports, in destinations.origins, or their sources in destinations.sources";
+    FirstByteTooLong = "GP0136", Warning, "timeouts.first_byte is longer than timeouts.total, which ends the call before",
+        "raise timeouts.total, or lower timeouts.first_byte";
+    VariableIgnored = "GP0137", Warning, "an environment variable looks like an override of a setting, and is none",
+        "write GATEPOST__SECTION__KEY, with two underscores after GATEPOST";
+    AgentNamesNotChecked = "GP0138", Info,
+        "names in grants, denials and rules were not compared with the agents, because not all agents are known",
+        "see that each name is right, or run doctor while every source can be read";
 
     CertificateUnusable = "GP0200", Error, "a certificate cannot be read", "write the chain in PEM, leaf first";
     KeyUnusable = "GP0201", Error, "a private key cannot be read", "write the key in PEM, without a passphrase";

@@ -3,7 +3,10 @@
 //! in `gatepost check` too.
 
 mod access_analyzer;
+mod access_rules;
 mod agent_analyzer;
+mod agent_name_analyzer;
+mod caller_analyzer;
 mod card_drift;
 mod certificate_analyzer;
 mod config_warnings;
@@ -13,12 +16,14 @@ mod examination;
 mod examined_config;
 mod finding;
 mod finding_codes;
+mod plain_words;
 mod probe_runner;
 mod problem_codes;
 mod report;
 mod service_analyzer;
 mod source_analyzer;
 mod store_analyzer;
+mod token_analyzer;
 
 pub use agent_analyzer::AgentSelection;
 pub use config_warnings::{ConfigWarning, locate_config_warnings, log_config_warnings};
@@ -33,3 +38,4 @@ pub use finding_codes::{FindingCode, FindingRow, Severity};
 pub use problem_codes::{code_of_problem, unloaded_findings};
 pub use report::{DoctorReport, list_codes};
 pub use store_analyzer::{StoreExamination, examine_stores};
+pub use token_analyzer::refused_token_finding;

@@ -14,6 +14,8 @@ pub struct DoctorReport {
     findings: Vec<Finding>,
     /// The number of agents that were examined.
     pub examined_agents: usize,
+    /// The number of agents that are inactive, and so were not examined.
+    pub inactive_agents: usize,
 }
 
 impl DoctorReport {
@@ -24,7 +26,7 @@ impl DoctorReport {
             key(one).cmp(&key(other)).then_with(|| one.name.cmp(&other.name))
         });
         findings.dedup();
-        Self { findings, examined_agents }
+        Self { findings, examined_agents, inactive_agents: 0 }
     }
 
     /// Returns the findings.
@@ -41,8 +43,12 @@ impl DoctorReport {
     pub fn to_text(&self) -> String {
         let findings: String = self.findings.iter().map(|finding| format!("{}\n", finding.to_text())).collect();
         let count = |severity, noun| format_count(self.count(severity), noun);
+        let inactive = match self.inactive_agents {
+            0 => String::new(),
+            count => format!(", {count} inactive"),
+        };
         format!(
-            "{findings}{}, {}, {}; {} examined",
+            "{findings}{}, {}, {}; {} examined{inactive}",
             count(Severity::Error, "error"),
             count(Severity::Warning, "warning"),
             count(Severity::Info, "note"),
@@ -59,6 +65,7 @@ impl DoctorReport {
                 "warnings": self.count(Severity::Warning),
                 "info": self.count(Severity::Info),
                 "agents_examined": self.examined_agents,
+                "agents_inactive": self.inactive_agents,
             },
         })
     }
@@ -87,5 +94,7 @@ mod tests {
         let finding = Finding::new(FindingCode::AdminExposed, SubjectKind::Setting, "x", "open", Place::default());
         let text = DoctorReport::new(vec![finding], 1).to_text();
         assert!(text.ends_with("\n0 errors, 1 warning, 0 notes; 1 agent examined"), "{text}");
+        let report = DoctorReport { inactive_agents: 3, ..DoctorReport::new(Vec::new(), 0) };
+        assert!(report.to_text().ends_with("; 0 agents examined, 3 inactive"), "{}", report.to_text());
     }
 }

@@ -53,14 +53,14 @@ pub(super) fn service_probes(examined: ExaminedConfig<'_>) -> Vec<Probe<'_>> {
     }
     for (at, bridge) in config.mqtt_bridge.iter().enumerate() {
         let section = format!("mqtt_bridge[{at}]");
-        probes.push(broker_probe(examined, section, &bridge.url, bridge.mqtt.clone()));
+        probes.extend(broker_probe(examined, section, &bridge.url, bridge.mqtt.clone()));
     }
     for (at, source) in config.agents.sources.iter().enumerate() {
         let SourceConfig::Remote(remote) = source else { continue };
         let section = format!("agents.sources[{at}]");
         if remote.kind == SourceKind::Mqtt {
             let settings = remote.mqtt.clone().unwrap_or_default().client_settings();
-            probes.push(broker_probe(examined, section, &remote.url, settings));
+            probes.extend(broker_probe(examined, section, &remote.url, settings));
         } else if let (true, Some(client)) = (remote.on_demand, &client) {
             probes.push(on_demand_probe(examined, section, remote, client.clone()));
         }
@@ -120,8 +120,12 @@ fn issuer_probe<'a>(
                 vec![service.finding(FindingCode::IssuerMismatch, &format!("{section}.issuer"), &why)]
             }
             Err(KeyFetchError::NoUsableKey(why)) => {
-                let related = examined.exact_place(&format!("{section}.algorithms"));
-                vec![service.finding(FindingCode::NoUsableKey, &path, &why).with_related(related)]
+                let algorithms = format!("{section}.algorithms");
+                // An issuer with keys is the right one.
+                let has_no_key = why.contains("has 0 keys");
+                let (own, other) = if has_no_key { (&path, &algorithms) } else { (&algorithms, &path) };
+                let related = examined.exact_place(other);
+                vec![service.finding(FindingCode::NoUsableKey, own, &why).with_related(related)]
             }
         }
     };
@@ -166,12 +170,16 @@ fn introspection_probe<'a>(
     Probe::new(subject, run)
 }
 
+/// Returns the probe of a broker; `None` with settings that cannot be used, which are findings themselves.
 fn broker_probe<'a>(
     examined: ExaminedConfig<'a>,
     section: String,
     url: &'a str,
     settings: BrokerSettings,
-) -> Probe<'a> {
+) -> Option<Probe<'a>> {
+    if !settings.problems(url).is_empty() {
+        return None;
+    }
     let path = format!("{section}.url");
     let subject = examined.finding(FindingCode::BrokerUnreachable, SubjectKind::Broker, &path, "");
     let service = ProbedService { examined, kind: SubjectKind::Broker, name: url.into() };
@@ -196,7 +204,7 @@ fn broker_probe<'a>(
             Err(why) => finding(FindingCode::BrokerUnreachable, &path, &why),
         }
     };
-    Probe::new(subject, run)
+    Some(Probe::new(subject, run))
 }
 
 /// Probes a source that is never read as a whole: whether its server answers, and accepts the credential.

@@ -81,6 +81,11 @@ impl AddressPolicy {
             && !self.own_listeners.load().iter().any(|own| is_own_listener(own, address))
     }
 
+    /// Returns the gateway's own listener that a connection to `address` would reach.
+    pub fn own_listener_at(&self, address: SocketAddr) -> Option<SocketAddr> {
+        self.own_listeners.load().iter().find(|own| is_own_listener(own, address)).copied()
+    }
+
     /// Whether this address may be reached at one port at least, its ports on this machine aside.
     pub(super) fn permits_some_port(&self, ip: IpAddr) -> bool {
         !self.denies_unlisted(ip) || self.allow.iter().any(|range| range.contains_ip(ip))

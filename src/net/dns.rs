@@ -53,7 +53,7 @@ pub enum ResolveError {
         address: SocketAddr,
     },
     /// The unix socket is not listed.
-    #[error("the socket {path} may not be reached (list it under allowed_sockets if it should be)")]
+    #[error("the socket {path} may not be reached (list it under network.allowed_sockets if it should be)")]
     SocketDenied {
         /// Path of the socket.
         path: String,

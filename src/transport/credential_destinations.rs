@@ -32,7 +32,7 @@ impl CredentialDestinations {
     }
 
     /// Whether the endpoint of `agent` may receive the credential.
-    pub(super) fn contains(&self, agent: &Agent) -> bool {
+    pub fn contains(&self, agent: &Agent) -> bool {
         let origin = EndpointOrigin::from(&agent.endpoint);
         self.origins.iter().any(|pattern| pattern.matches(&origin))
             || self.sources.iter().any(|source| {

@@ -4,7 +4,7 @@
 use crate::{fault::Fault, values::CertificateValidity};
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, uri::PathAndQuery};
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 /// An endpoint that accepts connections.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +18,12 @@ pub struct ReachedEndpoint {
 pub enum ProbeFailure {
     /// The name has no address.
     Unresolvable(String),
-    /// The address policy refuses the address, or the socket is not listed.
+    /// The address policy refuses the address.
     Denied(String),
+    /// The unix socket is not listed.
+    SocketDenied(String),
+    /// The address is that of a listener of the gateway itself.
+    OwnListener(SocketAddr),
     /// No connection is accepted.
     Unreachable(String),
     /// The certificate's authority is not trusted.

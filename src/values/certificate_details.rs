@@ -8,7 +8,7 @@ use std::{
 };
 use x509_parser::{
     extensions::GeneralName,
-    prelude::{FromDer as _, X509Certificate},
+    prelude::{FromDer as _, X509Certificate, X509Version},
     revocation_list::CertificateRevocationList,
 };
 
@@ -24,6 +24,8 @@ pub struct CertificateDetails {
     pub issuer: String,
     /// When it is valid.
     pub validity: CertificateValidity,
+    /// Whether it says that it is an authority's; certificates of version 1 cannot, and count as such.
+    pub is_authority: bool,
     dns_names: Vec<String>,
     addresses: Vec<IpAddr>,
 }
@@ -47,10 +49,14 @@ impl CertificateDetails {
             GeneralName::IPAddress(bytes) => parse_address(bytes),
             _ => None,
         };
+        let constraints = certificate.basic_constraints().ok().flatten();
+        let is_authority =
+            constraints.map_or_else(|| certificate.version() == X509Version::V1, |constraints| constraints.value.ca);
         Some(Self {
             subject: certificate.subject().to_string(),
             issuer: certificate.issuer().to_string(),
             validity: CertificateValidity::from_der(der).ok()?,
+            is_authority,
             dns_names: names.iter().filter_map(dns).collect(),
             addresses: names.iter().filter_map(address).collect(),
         })

@@ -31,7 +31,13 @@ impl FromStr for Rate {
         };
         let mut parts = text.split_ascii_whitespace();
         let (count, period) = parts.next().and_then(|rate| rate.split_once('/')).ok_or_else(invalid)?;
-        let count: NonZeroU32 = count.parse().map_err(|_| invalid())?;
+        let positive = |count: &str| {
+            let is_zero = count.bytes().all(|digit| digit == b'0') && !count.is_empty();
+            let zero =
+                || format!("'{text}' is not a rate, which is at least 1 (write a rate such as 1/s, 1/min or 1/d)");
+            count.parse::<NonZeroU32>().map_err(|_| if is_zero { zero() } else { invalid() })
+        };
+        let count = positive(count)?;
         let seconds = match period {
             "s" => 1,
             "m" | "min" => 60,
@@ -41,7 +47,7 @@ impl FromStr for Rate {
         };
         let burst = match (parts.next(), parts.next(), parts.next()) {
             (None, ..) => count,
-            (Some("burst"), Some(burst), None) => burst.parse().map_err(|_| invalid())?,
+            (Some("burst"), Some(burst), None) => positive(burst)?,
             _ => return Err(invalid()),
         };
         Ok(Self { count, period: Duration::from_secs(seconds), burst })

@@ -33,7 +33,11 @@ fn warnings(folder: &Path, yaml: &str) -> Vec<String> {
     let output = check(folder, yaml, &[]);
     let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && stdout.contains("valid, 0 agents"), "{yaml}: {stdout}{stderr}");
-    stdout.lines().filter_map(|line| line.strip_prefix("warning: ")).map(without_code).collect()
+    stdout
+        .lines()
+        .filter_map(|line| line.strip_prefix("warning: ").or_else(|| line.strip_prefix("error: ")))
+        .map(without_code)
+        .collect()
 }
 
 /// A warning without its code, which stands at its end.

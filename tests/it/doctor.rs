@@ -20,16 +20,16 @@ use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-const LISTENERS: &str = "listeners: [{address: '127.0.0.1:0'}]\nnetwork: {allowed_addresses: [127.0.0.0/8]}\n";
-const AGENTS: &str = "agents: {sources: [agents]}\n";
-const ACCESS: &str =
+pub const LISTENERS: &str = "listeners: [{address: '127.0.0.1:0'}]\nnetwork: {allowed_addresses: [127.0.0.0/8]}\n";
+pub const AGENTS: &str = "agents: {sources: [agents]}\n";
+pub const ACCESS: &str =
     "auth: {api_keys: {files: [keys.jsonl]}}\naccess: {grants: [{callers: ['key:team-a'], agents: ['*']}]}\n";
 
 /// What doctor said of a folder.
 pub struct Report {
     folder: std::path::PathBuf,
-    exit_code: i32,
-    findings: Vec<Value>,
+    pub exit_code: i32,
+    pub findings: Vec<Value>,
     pub text: String,
 }
 
@@ -39,7 +39,7 @@ pub fn folder() -> TempDir {
     let root = folder.path();
     set_mode(root, 0o700);
     fs::create_dir(root.join("agents")).unwrap();
-    new_key(root, "team-a", &[]);
+    fs::write(root.join("key"), new_key(root, "team-a", &[])).unwrap();
     let authority = CertificateAuthority::new("doctor");
     fs::write(root.join("ca.pem"), authority.pem()).unwrap();
     authority.server(&["agents.example.com"]).write(root, "server");
@@ -52,7 +52,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-fn add_agent(folder: &Path, document: &Value) {
+pub fn add_agent(folder: &Path, document: &Value) {
     let id = document["id"].as_str().unwrap();
     fs::write(folder.join(format!("agents/{id}.json")), format!("{document:#}")).unwrap();
 }
@@ -71,7 +71,7 @@ pub async fn diagnose(folder: &Path, yaml: &str, args: &[&str]) -> Report {
 }
 
 impl Report {
-    fn codes(&self) -> Vec<&str> {
+    pub fn codes(&self) -> Vec<&str> {
         self.findings.iter().map(|finding| finding["code"].as_str().unwrap()).collect()
     }
 
@@ -101,13 +101,13 @@ pub fn config(sections: &str) -> String {
     format!("{LISTENERS}{AGENTS}{ACCESS}{sections}")
 }
 
-fn tls_listener(certificate: &str, key: &str) -> String {
+pub fn tls_listener(certificate: &str, key: &str) -> String {
     format!(
         "listeners:\n  - address: 127.0.0.1:0\n    tls:\n      certificate: {certificate}\n      key: {key}\n{AGENTS}{ACCESS}"
     )
 }
 
-fn issuer_config(url: &str, settings: &str) -> String {
+pub fn issuer_config(url: &str, settings: &str) -> String {
     let issuers = format!("  bearer:\n    issuers:\n      - issuer: {url}\n        algorithms: [ES256]\n{settings}");
     let access = "access: {grants: [{callers: ['oauth:*'], agents: ['*']}]}\n";
     format!("{LISTENERS}{AGENTS}auth:\n{issuers}{access}")
@@ -261,7 +261,7 @@ async fn doctor_names_a_broker_that_is_down() {
     let folder = folder();
     let port = ClosedPort::new();
     let bridge = format!(
-        "mqtt_bridge:\n  - url: mqtt://{}\n    api_key: file:secret\n    agents: ['*']\n    state_folder: null\n",
+        "mqtt_bridge:\n  - url: mqtt://{}\n    api_key: file:key\n    agents: ['*']\n    state_folder: null\n",
         port.address
     );
     diagnose(folder.path(), &config(&bridge), &[]).await.expect("GP0500", "gatepost.yaml", "url: mqtt://");
@@ -598,7 +598,7 @@ async fn doctor_names_a_broker_that_refuses_the_login_and_one_without_mqtt_5() {
     let folder = folder();
     let bridge = |address: std::net::SocketAddr| {
         config(&format!(
-            "mqtt_bridge:\n  - url: mqtt://{address}\n    api_key: file:secret\n    agents: ['*']\n    state_folder: null\n    mqtt:\n      username: file:secret\n      password: file:secret\n"
+            "mqtt_bridge:\n  - url: mqtt://{address}\n    api_key: file:key\n    agents: ['*']\n    state_folder: null\n    mqtt:\n      username: file:secret\n      password: file:secret\n"
         ))
     };
     // CONNACK of MQTT 5: bad user name or password.
@@ -613,7 +613,7 @@ async fn doctor_names_a_broker_that_refuses_the_login_and_one_without_mqtt_5() {
 }
 
 /// A broker that answers the first packet of a connection with these bytes, and closes the connection if there are none.
-async fn broker(connack: impl Fn(&[u8]) -> Vec<u8> + Copy + Send + Sync + 'static) -> RawAgent {
+pub async fn broker(connack: impl Fn(&[u8]) -> Vec<u8> + Copy + Send + Sync + 'static) -> RawAgent {
     RawAgent::start(move |mut stream, _| async move {
         let mut packet = [0; 512];
         let length = stream.read(&mut packet).await.unwrap_or_default();

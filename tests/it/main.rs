@@ -25,6 +25,7 @@ mod demo;
 mod directory;
 mod docs;
 mod doctor;
+mod doctor_misconfigurations;
 mod drain;
 mod endpoints;
 mod examples;

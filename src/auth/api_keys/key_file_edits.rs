@@ -2,10 +2,17 @@
 //! that a gateway never reads half of it; lines that are not concerned stay as they are. A lock keeps commands apart.
 
 use super::{
+    api_key_table::ApiKeyTable,
     key_generation::{NewApiKey, format_key_time, generate_api_key},
     locked_key_file::LockedKeyFile,
 };
-use crate::{auth::config::StoredApiKey, values::Secret};
+use crate::{
+    auth::{
+        config::StoredApiKey,
+        grants::{AccessConfig, GrantIndex},
+    },
+    values::Secret,
+};
 use std::{
     fs::File,
     io::{self, Read, Seek, SeekFrom, Write},
@@ -59,6 +66,8 @@ pub struct KeyRotation {
 pub struct ApiKeyListing {
     /// The keys in the order of the file.
     pub keys: Vec<StoredApiKey>,
+    /// Numbers of their lines, from 1.
+    pub key_lines: Vec<usize>,
     /// Numbers of the lines that are no keys, from 1.
     pub invalid_lines: Vec<usize>,
 }
@@ -80,11 +89,36 @@ pub fn list_api_keys(path: &Path) -> Result<ApiKeyListing, String> {
     let mut listing = ApiKeyListing::default();
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         match serde_json::from_str(line.trim()) {
-            Ok(key) => listing.keys.push(key),
+            Ok(key) => {
+                listing.keys.push(key);
+                listing.key_lines.push(at + 1);
+            }
             Err(_) => listing.invalid_lines.push(at + 1),
         }
     }
     Ok(listing)
+}
+
+/// A line of a key file that the gateway ignores.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidKeyLine {
+    /// Its number, from 1.
+    pub line: usize,
+    /// Why it is not a key.
+    pub reason: String,
+}
+
+/// Returns the lines of a file that the gateway ignores because they are no keys.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn invalid_key_lines(path: &Path) -> Result<Vec<InvalidKeyLine>, String> {
+    let file = File::open(path).map_err(|why| read_error(path, &why))?;
+    let text = read_text(path, &file)?;
+    // Grants do not decide whether a line is a key.
+    let (grants, _) = GrantIndex::build(&AccessConfig::default());
+    let (_, invalid) = ApiKeyTable::from_lines(&text, &grants);
+    Ok(invalid.into_iter().map(|(line, reason)| InvalidKeyLine { line, reason }).collect())
 }
 
 /// Disables the keys that `is_selected` selects; returns how many were enabled before.

@@ -9,6 +9,7 @@ mod locked_key_file;
 
 pub(super) use api_key_authenticator::ApiKeyAuthenticator;
 pub use key_file_edits::{
-    ApiKeyListing, ApiKeyState, KeyRotation, append_api_key, disable_api_keys, list_api_keys, rotate_api_key,
+    ApiKeyListing, ApiKeyState, InvalidKeyLine, KeyRotation, append_api_key, disable_api_keys, invalid_key_lines,
+    list_api_keys, rotate_api_key,
 };
 pub use key_generation::{NewApiKey, generate_api_key};

@@ -55,10 +55,10 @@ impl CallerMapper {
 
     pub(super) fn caller_from_claims(&self, claims: &TokenClaims) -> Result<Arc<Caller>, InvalidCredential> {
         let name = self.mapping.caller.iter().find_map(|path| claims.find_claim(path));
-        let name = name
-            .and_then(Value::as_str)
-            .filter(|name| is_valid_name(name))
-            .ok_or_else(|| InvalidCredential::new("the token has no caller name"))?;
+        let name = name.and_then(Value::as_str).filter(|name| is_valid_name(name)).ok_or_else(|| {
+            let claims = self.mapping.caller.join(", ");
+            InvalidCredential::new("the token has no caller name").with_detail(format!("looked for {claims}"))
+        })?;
         let prefix = AuthenticationMethod::Bearer.caller_id_prefix();
         let id: Arc<str> = match &self.label {
             Some(label) => format!("{prefix}{label}/{name}").into(),

@@ -9,7 +9,7 @@ use crate::{
     auth::config::{IntrospectionConfig, IssuerConfig},
     net::{FetchClient, FormRequest},
     signing::VerificationKey,
-    values::Secret,
+    values::{Secret, format_count},
 };
 
 /// The token that is introspected: no server has issued it.
@@ -33,8 +33,8 @@ pub async fn inspect_issuer(config: &IssuerConfig, client: &FetchClient) -> Resu
     let is_usable = |key: &VerificationKey| config.algorithms.iter().any(|algorithm| key.matches(*algorithm, None));
     match keys.iter().filter(|key| is_usable(key)).count() {
         0 => Err(KeyFetchError::NoUsableKey(format!(
-            "the issuer has {} keys, and none of them is for an algorithm of {:?}",
-            keys.len(),
+            "the issuer has {}, and none for an algorithm of {:?}",
+            format_count(keys.len(), "key"),
             config.algorithms
         ))),
         usable => Ok(usable),

@@ -14,12 +14,15 @@ use crate::{
         config,
     },
     signing::{CompactJws, SignatureAlgorithm},
-    values::ConfigDuration,
+    values::{ConfigDuration, json::truncate},
 };
 use std::{sync::Arc, time::Duration};
 
 /// Maximum number of keys tried for one token: several keys may share an id, and a token may name no key.
 const MAX_KEYS_TRIED: usize = 4;
+
+/// Maximum length of a token's key id in the log, in characters.
+const MAX_LOGGED_KEY_ID: usize = 100;
 
 #[derive(Debug)]
 pub(super) struct TokenIssuer {
@@ -139,6 +142,10 @@ impl TokenIssuer {
             if let Some(fetch_began) = outcome.fetch_began {
                 self.jwks.record_token_without_key(source, fetch_began);
             }
+        }
+        if let (Some(key_id), false) = (key_id, is_key_known) {
+            let detail = format!("the issuer has no key with the id {:?}", truncate(key_id, MAX_LOGGED_KEY_ID));
+            return Err(InvalidCredential::new("the token's signature is not valid").with_detail(detail).into());
         }
         Err(InvalidCredential::new("the token's signature is not valid").into())
     }

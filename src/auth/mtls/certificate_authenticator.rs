@@ -45,6 +45,11 @@ impl CertificateAuthenticator {
         }));
         let unqualified = config.callers.keys().filter(|name| !CertificateName::is_qualified(name));
         problems.extend(unqualified.map(|name| {
+            if let Some(name) = name.strip_prefix(AuthenticationMethod::Mtls.caller_id_prefix()) {
+                return format!(
+                    "mtls.callers: 'cert:{name}' matches no certificate (leave out cert: and write {name})"
+                );
+            }
             format!(
                 "mtls.callers: '{name}' matches no certificate (write the kind of the name: {})",
                 certificate_name_examples(name)

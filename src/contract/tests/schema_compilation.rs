@@ -212,8 +212,25 @@ fn an_invalid_schema_is_reported_even_if_checking_is_off() {
     .unwrap_err();
     assert_eq!(problems.len(), 2);
     assert!(
-        problems[0].starts_with("operation 'op': inputs: ") && problems[1].starts_with("operation 'op': outputs: ")
+        problems[0].starts_with("inputs: the schema is not valid: at /type: ")
+            && problems[1].starts_with("outputs: at /$ref: the reference 'http://x.example/' leaves the schema"),
+        "{problems:?}"
     );
+}
+
+#[test]
+fn an_unusable_schema_is_reported_with_the_pointer_to_the_keyword() {
+    for (schema, pointer) in [
+        (json!({"properties": {"a": {"type": "strng"}}}), "/properties/a/type"),
+        (json!({"properties": {"a/b": {"minimum": "3"}}}), "/properties/a~1b/minimum"),
+        (json!({"anyOf": [{}, {"pattern": "(?=x)"}]}), "/anyOf/1/pattern"),
+        (json!({"items": {"$ref": "#/$defs/none"}}), "/items/$ref"),
+        (json!({"items": {"$ref": "https://schemas.example.com/int.json"}}), "/items/$ref"),
+        (json!({"patternProperties": {"(?=x)": {}}}), "/patternProperties"),
+    ] {
+        let why = compile_error(schema);
+        assert!(why.contains(&format!("at {pointer}: ")), "{pointer}: {why}");
+    }
 }
 
 #[test]

@@ -10,7 +10,8 @@ mod trust;
 
 use super::finding_codes::FindingCode;
 use crate::{
-    config::{GatewayConfig, LoadedConfig},
+    config::{ConfigProblem, GatewayConfig, LoadedConfig},
+    transport::{TransportConfig, UpstreamTimeouts},
     values::CertificateValidity,
 };
 pub(super) use config_walk::ConfigWalk;
@@ -32,7 +33,46 @@ pub fn locate_config_warnings(loaded: &LoadedConfig, config_file: &Path) -> Vec<
         let located = loaded.locate_problems(vec![warning.text]).0;
         located.into_iter().map(move |problem| ConfigWarning { code: warning.code, problem })
     };
-    config_warnings(&loaded.config, config_file).into_iter().flat_map(locate).collect()
+    let mut warnings: Vec<ConfigWarning> =
+        config_warnings(&loaded.config, config_file).into_iter().flat_map(locate).collect();
+    warnings.extend(ignored_variables(loaded));
+    warnings
+}
+
+/// Returns the environment variables that are no overrides because an underscore is missing. One that the configuration
+/// refers to has a purpose of its own.
+fn ignored_variables(loaded: &LoadedConfig) -> Vec<ConfigWarning> {
+    let settings = serde_json::to_string(&loaded.config).unwrap_or_default();
+    let is_used = |name: &str| settings.contains(&format!("\"env:{name}\""));
+    let ignored = loaded.ignored_variables().iter().filter(|name| !is_used(name));
+    let warning = |name: &String| {
+        let meant = name.replacen("GATEPOST_", "GATEPOST__", 1);
+        let message = format!("the environment variable {name} overrides no setting (write {meant}, or remove it)");
+        let problem = ConfigProblem { path: String::new(), line: None, message };
+        ConfigWarning { code: FindingCode::VariableIgnored, problem }
+    };
+    ignored.map(warning).collect()
+}
+
+/// Returns the settings of agents that give the first byte more time than the whole call has.
+fn timeout_warnings(config: &GatewayConfig) -> Vec<UnlocatedWarning> {
+    let agents = &config.agents;
+    let rules = agents.rules.iter().enumerate();
+    let rules = rules.map(|(at, rule)| (format!("agents.rules[{at}].settings"), &rule.settings));
+    let all = [("agents.defaults".to_owned(), &agents.defaults)].into_iter().chain(rules);
+    let warning = |(path, settings): (String, &TransportConfig)| {
+        let first_byte = settings.timeouts.first_byte?;
+        let total = UpstreamTimeouts::from(&settings.with_fallback(&agents.defaults).timeouts).total;
+        (first_byte.get() > total).then(|| {
+            let text = format!(
+                "{path}.timeouts.first_byte: {first_byte} is longer than timeouts.total ({}s), which ends the call before \
+                 (raise timeouts.total, or lower timeouts.first_byte)",
+                total.as_secs_f64()
+            );
+            UnlocatedWarning::new(FindingCode::FirstByteTooLong, text)
+        })
+    };
+    all.filter_map(warning).collect()
 }
 
 /// Returns every warning about the configuration, and about the modes of `config_file` and the files that it names.
@@ -44,6 +84,7 @@ fn config_warnings(config: &GatewayConfig, config_file: &Path) -> Vec<UnlocatedW
     warnings.extend(file_permissions::file_permission_warnings(config, &walk, config_file));
     warnings.extend(certificate_warnings(&walk));
     warnings.extend(drain_warning(config));
+    warnings.extend(timeout_warnings(config));
     warnings
 }
 

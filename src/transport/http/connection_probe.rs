@@ -42,7 +42,7 @@ async fn connect_once(target: &HttpTarget, deadline: Instant) -> Result<ReachedE
     let (host, port) = match &pool.key.address {
         ConnectAddress::Unix(path) if !policy.permits_unix_socket(path) => {
             let denied = ResolveError::SocketDenied { path: path.display().to_string() };
-            return Err(ProbeFailure::Denied(denied.to_string()));
+            return Err(ProbeFailure::SocketDenied(denied.to_string()));
         }
         ConnectAddress::Unix(path) => {
             let connected = UnixStream::connect(path).await;
@@ -52,7 +52,11 @@ async fn connect_once(target: &HttpTarget, deadline: Instant) -> Result<ReachedE
     };
     let addresses = net::resolve_host(host, port, &policy).await.map_err(|error| match error {
         ResolveError::NoAddress { .. } => ProbeFailure::Unresolvable(error.to_string()),
-        ResolveError::Denied { .. } | ResolveError::SocketDenied { .. } => ProbeFailure::Denied(error.to_string()),
+        ResolveError::SocketDenied { .. } => ProbeFailure::SocketDenied(error.to_string()),
+        ResolveError::Denied { address, .. } => match policy.own_listener_at(address) {
+            Some(own) => ProbeFailure::OwnListener(own),
+            None => ProbeFailure::Denied(error.to_string()),
+        },
     })?;
     let mut failure = ProbeFailure::TimedOut;
     for address in addresses {
