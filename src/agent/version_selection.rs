@@ -70,6 +70,11 @@ impl AgentVersions {
         self.0.is_empty()
     }
 
+    /// Returns whether the document lists no version besides its own.
+    pub fn is_only_own(&self) -> bool {
+        self.0.iter().all(|version| version.is_own)
+    }
+
     /// Iterates over all versions.
     pub fn iter(&self) -> impl Iterator<Item = &AgentVersion> {
         self.0.iter()

@@ -10,13 +10,14 @@ use super::{
         OnDemandRegistries, agent_sources_config, open_on_demand_registries, open_registry, open_sources,
     },
     resolver_wiring,
+    rule_locator::RuleLocator,
     tasks_wiring::{self, TaskTelemetry, TasksAndIdempotency},
 };
 use crate::{
     agent::AuthenticationMethod,
     audit::AuditLog,
     auth::{ApiKeysConfig, AuthServices, Authorizer, BrowserPairingAccess, BrowserPairings, ShadowAccess},
-    config::GatewayConfig,
+    config::{GatewayConfig, LoadedConfig},
     contract::HeavyCheckPool,
     directory::AgentDirectory,
     doctor::{self, FindingCode},
@@ -143,7 +144,8 @@ impl GatewayAssembly {
     ///
     /// # Errors
     /// Every problem; in that case nothing has changed.
-    pub async fn reconfigure(&self, file: &GatewayConfig) -> Result<(), Vec<String>> {
+    pub async fn reconfigure(&self, loaded: &LoadedConfig) -> Result<(), Vec<String>> {
+        let file = &loaded.config;
         let gateway = &self.gateway;
         let policy = Arc::new(file.network.policy());
         let mut problems = check_sections(file);
@@ -214,6 +216,8 @@ impl GatewayAssembly {
             SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue, stores, tracer, shadow };
         let snapshot = build_config_snapshot(file, parts);
         set_checkpoint_key(gateway.audit_log.as_deref(), &snapshot);
+        // Beside the snapshot, so that a call is explained with the rules under which it began.
+        gateway.recent_decisions.set_rules(Arc::new(RuleLocator::new(loaded)));
         gateway.config.store(Arc::new(snapshot));
         let catalogue = Arc::clone(&gateway.catalogue);
         let recompilation = tokio::task::spawn_blocking(move || catalogue.recompile(Arc::new(routes))).await;

@@ -1,13 +1,13 @@
 //! The gateway's state for the admin pages.
 
-use super::rule_locator::RuleLocator;
+use super::{document_search::DocumentSearch, rule_locator::RuleLocator};
 use crate::{
     admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page},
     audit::AuditLog,
     auth::{Caller, PresentedCredentials},
     config::{GatewayConfig, LoadedConfig},
     console::{ConfigInForce, ConsoleSource},
-    explain::{Decision, DecisionView},
+    explain::{Decision, DecisionView, RuleSearch},
     fault::{Fault, FaultCode},
     gateway::{ExplainRequest, Gateway, Route, explain_call},
     http_server::request_validation::HeadLimits,
@@ -41,43 +41,32 @@ pub(super) struct GatewayAdminState {
     gateway: Arc<Gateway>,
     draining: AtomicBool,
     config_problems: Mutex<Option<String>>,
-    rules: ArcSwap<RulesInForce>,
     config: ArcSwap<ConfigInForce>,
     head_limits: HeadLimits,
     explanations: Arc<Semaphore>,
 }
 
-/// Where the rules of the configuration in force are written.
-struct RulesInForce {
-    locator: RuleLocator,
-    loaded_at: SystemTime,
-}
-
-impl RulesInForce {
-    fn new(loaded: &LoadedConfig) -> Self {
-        let locator = RuleLocator::new(&loaded.config, loaded.setting_locations());
-        Self { locator, loaded_at: SystemTime::now() }
-    }
-}
-
 impl GatewayAdminState {
     pub(super) fn new(gateway: &Arc<Gateway>, loaded: &LoadedConfig) -> Self {
         let limits = loaded.config.connection_limits();
+        gateway.recent_decisions.set_rules(Arc::new(RuleLocator::new(loaded)));
         Self {
             gateway: Arc::clone(gateway),
             draining: AtomicBool::new(false),
             config_problems: Mutex::default(),
-            rules: ArcSwap::from_pointee(RulesInForce::new(loaded)),
             config: ArcSwap::from_pointee(config_in_force(loaded, &loaded.config)),
             head_limits: HeadLimits { max_bytes: limits.max_header_size.get(), max_fields: limits.max_headers },
             explanations: Arc::new(Semaphore::new(MAX_EXPLANATIONS)),
         }
     }
 
-    /// Sets the configuration in force, whose lines explanations name. `startup` is that of the start.
+    /// Sets the configuration in force. `startup` is that of the start.
     pub(super) fn set_config(&self, loaded: &LoadedConfig, startup: &GatewayConfig) {
-        self.rules.store(Arc::new(RulesInForce::new(loaded)));
         self.config.store(Arc::new(config_in_force(loaded, startup)));
+    }
+
+    fn document_search(&self) -> DocumentSearch {
+        DocumentSearch::new(Arc::clone(&self.gateway), self.config.load_full())
     }
 
     pub(super) fn set_draining(&self) {
@@ -92,6 +81,11 @@ impl GatewayAdminState {
     pub(super) fn set_config_problems(&self, problems: String) {
         *self.config_problems.lock() = Some(problems);
     }
+}
+
+#[cold]
+fn not_configured() -> Fault {
+    Fault::from(FaultCode::Internal).with_detail("no configuration is in force")
 }
 
 fn config_in_force(loaded: &LoadedConfig, startup: &GatewayConfig) -> ConfigInForce {
@@ -171,7 +165,8 @@ impl AdminState for GatewayAdminState {
 
     fn explain(&self, body: Bytes) -> BoxFuture<'static, Result<Value, Fault>> {
         let (gateway, head_limits) = (Arc::clone(&self.gateway), self.head_limits);
-        let (rules, permit) = (self.rules.load_full(), Arc::clone(&self.explanations).try_acquire_owned());
+        let (documents, permit) = (self.document_search(), Arc::clone(&self.explanations).try_acquire_owned());
+        let rules = self.gateway.recent_decisions.rules_in_force();
         async move {
             let _permit = permit.map_err(|_| {
                 let message = format!("{MAX_EXPLANATIONS} explanations are in progress");
@@ -180,22 +175,27 @@ impl AdminState for GatewayAdminState {
             let request = ExplainRequest::parse(&body)?;
             let explanation = timeout(EXPLANATION_TIMEOUT, explain_call(&gateway, request, head_limits)).await;
             let timed_out = |_| Fault::new(FaultCode::Timeout, "The explanation took too long");
-            Ok(explanation.map_err(timed_out)??.to_json(&rules.locator))
+            let explanation = explanation.map_err(timed_out)??;
+            let rules = rules.ok_or_else(not_configured)?;
+            // The lines of documents are in files.
+            let to_json = move || explanation.to_json(&RuleSearch { rules: &*rules, documents: &documents });
+            tokio::task::spawn_blocking(to_json).await.map_err(|why| Fault::from(FaultCode::Internal).with_detail(why))
         }
         .boxed()
     }
 
     fn find_decisions(&self, request_id: &str) -> Vec<Value> {
-        let rules = self.rules.load_full();
-        let decisions = self.gateway.recent_decisions.find(request_id);
+        let (recent, documents) = (&self.gateway.recent_decisions, self.document_search());
+        let Some(rules_in_force) = recent.rules_in_force() else { return Vec::new() };
+        let decisions = recent.find(request_id);
         let to_json = |mut decision: Decision| {
             // As the access log has it.
             decision.target.iter_mut().for_each(|target| target.path = redact(&target.path).into());
             let caller = decision.caller.as_deref().map(|caller| self.gateway.access_log.logged_caller(caller));
             decision.to_json(&DecisionView {
                 caller: caller.as_deref(),
-                locator: &rules.locator,
-                loaded_at: rules.loaded_at,
+                rules_in_force: &rules_in_force,
+                documents: &documents,
                 redact: redact_agent_text,
             })
         };

@@ -10,6 +10,7 @@ mod config_checks;
 mod configuration_check;
 mod directory_wiring;
 mod doctor_wiring;
+mod document_search;
 mod gateway_admin_state;
 mod metrics_wiring;
 mod mqtt_bridge_wiring;

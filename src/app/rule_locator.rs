@@ -1,8 +1,8 @@
 //! Finds the rule that decided a call in the configuration in force: the path of its setting, and the line.
 
 use crate::{
-    config::{GatewayConfig, SettingLocations},
-    explain::{DecidingRule, LocateRule, LocatedRule, RuleScope},
+    config::{LoadedConfig, SettingLocations},
+    explain::{DecidingRule, DocumentPlace, LocateDocument, LocateRule, LocatedRule, RuleScope},
     values::Glob,
 };
 
@@ -37,8 +37,9 @@ pub(super) struct RuleLocator {
 }
 
 impl RuleLocator {
-    pub(super) fn new(config: &GatewayConfig, locations: SettingLocations) -> Self {
-        Self { locations, agent_rules: config.agents.rules.iter().map(|rule| rule.agents.clone()).collect() }
+    pub(super) fn new(loaded: &LoadedConfig) -> Self {
+        let rules = loaded.config.agents.rules.iter();
+        Self { locations: loaded.setting_locations(), agent_rules: rules.map(|rule| rule.agents.clone()).collect() }
     }
 
     /// Returns the path of a setting that decides for this agent and tier: that of the last rule that names the agent
@@ -67,45 +68,54 @@ impl RuleLocator {
 }
 
 impl LocateRule for RuleLocator {
-    fn locate(&self, rule: &DecidingRule, scope: RuleScope<'_>) -> LocatedRule {
-        let of_path = |path: String| LocatedRule { line: self.locations.locate(&path), rule: path };
+    fn locate(&self, rule: &DecidingRule, scope: RuleScope<'_>, documents: &dyn LocateDocument) -> LocatedRule {
+        let of_path = |path: String| LocatedRule { line: self.locations.locate(&path), rule: path, applies_to: None };
         match rule {
             DecidingRule::Setting(setting) => {
                 let located = of_path(self.deciding_path(setting, scope));
                 // The rate of an agent that no setting limits is that of its document.
                 if *setting == "limits.per_agent" && located.line.is_none() {
-                    return LocatedRule { rule: document_rule(scope.agent, "rate_limits"), line: None };
+                    return document_rule(scope.agent, "rate_limits", documents);
                 }
                 located
             }
+            DecidingRule::SettingFor(setting, applies_to) => LocatedRule {
+                applies_to: Some(Box::new(self.locate(applies_to, scope, documents))),
+                ..of_path(self.deciding_path(setting, scope))
+            },
             DecidingRule::Grant(index) => of_path(format!("access.grants[{index}]")),
             DecidingRule::Denial(index) => of_path(format!("access.denials[{index}]")),
             DecidingRule::NoGrant => LocatedRule {
                 rule: "access.grants (none names both the caller and the agent)".to_owned(),
                 line: self.locations.locate("access.grants"),
+                applies_to: None,
             },
             DecidingRule::NoAgent => LocatedRule {
                 rule: "agents.sources (none has the agent)".to_owned(),
                 line: self.locations.locate("agents.sources"),
+                applies_to: None,
             },
-            DecidingRule::Document(member) => LocatedRule { rule: document_rule(scope.agent, member), line: None },
-            DecidingRule::Request => LocatedRule { rule: "the request".to_owned(), line: None },
-            DecidingRule::Agent => LocatedRule { rule: "the agent".to_owned(), line: None },
+            DecidingRule::Document(member) => document_rule(scope.agent, member, documents),
+            DecidingRule::Request => LocatedRule::without_line("the request"),
+            DecidingRule::RequestField(name) => LocatedRule::without_line(format!("the request: {name}")),
+            DecidingRule::Agent => LocatedRule::without_line("the agent"),
         }
     }
 }
 
-fn document_rule(agent: Option<&str>, member: &str) -> String {
-    match agent {
-        Some(agent) => format!("document of {agent}: {member}"),
-        None => format!("document: {member}"),
+fn document_rule(agent: Option<&str>, member: &str, documents: &dyn LocateDocument) -> LocatedRule {
+    let Some(agent) = agent else { return LocatedRule::without_line(format!("document: {member}")) };
+    let rule = format!("document of {agent}: {member}");
+    match documents.locate_document(agent, member) {
+        Some(DocumentPlace::Line(line)) => LocatedRule { line: Some(line), ..LocatedRule::without_line(rule) },
+        Some(DocumentPlace::Source(source)) => LocatedRule::without_line(format!("{rule} (from {source})")),
+        None => LocatedRule::without_line(rule),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::LoadedConfig;
 
     const CONFIG: &str = "listeners: [{address: 127.0.0.1:0}]
 access:
@@ -123,12 +133,28 @@ agents:
     - {agents: [abc], rate_limit: 1/s}
 ";
 
+    /// Documents of which `remote` comes from a source, and all others stand in files.
+    struct Documents;
+
+    impl LocateDocument for Documents {
+        fn locate_document(&self, agent: &str, member: &str) -> Option<DocumentPlace> {
+            Some(match agent {
+                "remote" => DocumentPlace::Source("the source 'partner'".to_owned()),
+                _ => DocumentPlace::Line(format!("{agent}.yaml:{}", member.len())),
+            })
+        }
+    }
+
     fn locate(rule: &DecidingRule, agent: &str, tier: &str) -> (String, Option<String>) {
+        let LocatedRule { rule, line, .. } = located(rule, agent, tier);
+        (rule, line)
+    }
+
+    fn located(rule: &DecidingRule, agent: &str, tier: &str) -> LocatedRule {
         let environment = [("GATEPOST__LIMITS__PER_CALLER_AGENT".to_owned(), "1/s".to_owned())];
         let loaded = LoadedConfig::parse(CONFIG, std::path::Path::new("/"), environment.into_iter()).unwrap();
-        let locator = RuleLocator::new(&loaded.config, loaded.setting_locations());
-        let LocatedRule { rule, line } = locator.locate(rule, RuleScope { agent: Some(agent), tier: Some(tier) });
-        (rule, line)
+        let locator = RuleLocator::new(&loaded);
+        locator.locate(rule, RuleScope { agent: Some(agent), tier: Some(tier) }, &Documents)
     }
 
     #[test]
@@ -139,11 +165,23 @@ agents:
         assert_eq!(setting("limits.per_caller", "abc", "gold"), at("limits.tiers.gold.per_caller", 8));
         assert_eq!(setting("limits.per_agent", "abc", ""), at("agents.rules[2].rate_limit", 14));
         assert_eq!(setting("limits.per_agent", "abd", ""), at("agents.rules[0].rate_limit", 12));
-        assert_eq!(setting("limits.per_agent", "x", ""), ("document of x: rate_limits".to_owned(), None));
+        let declared = ("document of x: rate_limits".to_owned(), Some("x.yaml:11".to_owned()));
+        assert_eq!(setting("limits.per_agent", "x", ""), declared);
         assert_eq!(setting("agents.rules[].get", "x", ""), at("agents.rules[1].get", 13));
         assert_eq!(setting("limits.max_share", "x", ""), ("limits.max_share".to_owned(), None));
         assert_eq!(locate(&DecidingRule::Grant(0), "x", ""), at("access.grants[0]", 4));
         let (_, variable) = setting("limits.per_caller_agent", "x", "");
         assert_eq!(variable.as_deref(), Some("environment variable GATEPOST__LIMITS__PER_CALLER_AGENT"));
+        let remote = locate(&DecidingRule::Document("inputs".into()), "remote", "");
+        assert_eq!(remote, ("document of remote: inputs (from the source 'partner')".to_owned(), None));
+    }
+
+    #[test]
+    fn a_setting_names_what_it_applies_to() {
+        let share = DecidingRule::SettingFor("limits.max_share", Box::new(DecidingRule::Setting("limits.per_agent")));
+        let located = located(&share, "abc", "");
+        assert_eq!((&*located.rule, located.line), ("limits.max_share", None));
+        let applies_to = located.applies_to.unwrap();
+        assert_eq!((&*applies_to.rule, applies_to.line.as_deref()), ("agents.rules[2].rate_limit", Some(":14")));
     }
 }

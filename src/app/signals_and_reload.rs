@@ -185,7 +185,7 @@ async fn reload(running: &RunningGateway, RunningConfig { path: config, changes 
             // Before the rest, because it loads a secret and can fail.
             let applied = match running.operator_listeners.prepare(&loaded.config, &running.assembly) {
                 Ok(access) => {
-                    let applied = running.assembly.reconfigure(&loaded.config).await;
+                    let applied = running.assembly.reconfigure(&loaded).await;
                     applied.map(|()| running.operator_listeners.apply(access))
                 }
                 Err(problems) => Err(problems),

@@ -1,7 +1,9 @@
 //! `gatepost explain`: asks a running gateway what would become of a call, or why a past call was refused. Exit codes:
-//! 0 the call is admitted; 1 it is refused; 2 the gateway cannot be asked, or the command line is wrong.
+//! 0 the call is admitted; 1 it is refused; 2 the gateway cannot be asked, or the command line is wrong; 3 no refused call
+//! with the request id is remembered.
 
 use super::{
+    explained_caller::ExplainedCaller,
     explanation_text,
     health_command::reachable_address,
     resolve_command::{CommandError, write_stdout},
@@ -27,19 +29,22 @@ const MAX_BODY_BYTES: u64 = 3 << 20;
 /// Maximum size of an explanation, in KiB.
 const MAX_EXPLANATION_KIB: u64 = 8 << 10;
 
+/// The exit code for a request id of which the gateway remembers no refused call.
+const NOT_REMEMBERED: u8 = 3;
+
 /// Arguments of `gatepost explain`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exit codes: 0 the call is admitted; 1 it is refused; 2 the gateway cannot be asked, or the command line is wrong."
+    after_help = "Exit codes: 0 the call is admitted; 1 it is refused; 2 the gateway cannot be asked, or the command line is wrong; 3 no refused call with the request id is remembered (admitted calls are not)."
 )]
 pub struct ExplainArgs {
     /// The method, such as POST
     #[arg(required_unless_present = "request")]
     method: Option<String>,
-    /// Path and query, such as /agents/x/invoke
+    /// Path and query, such as /agents/x/invoke; of a URL, its path and query are taken
     #[arg(required_unless_present = "request")]
     path: Option<String>,
-    /// Who calls: key:ID (an API key, whose secret is not needed), anonymous, or token:@FILE (a bearer token, which is
+    /// Who calls: key:ID (an API key by its caller or prefix; the secret is not needed), anonymous, or token:@FILE (a bearer token, which is
     /// verified). Without it, the credential is in a header
     #[arg(long = "as", value_name = "CALLER")]
     caller: Option<String>,
@@ -80,21 +85,41 @@ pub fn explain(args: &ExplainArgs) -> ExitCode {
         write_stdout(text.as_bytes())?;
         Ok(if is_admitted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     });
-    // Exit code 1 says that the call is refused, so that every other failure has 2.
+    // Exit code 1 says that the call is refused, so that every other failure has another one.
     result.unwrap_or_else(|why| match why {
-        CommandError::Usage(why) | CommandError::Failed(why) => CommandError::Usage(why).report(),
+        ExplainError::Command(CommandError::Usage(why) | CommandError::Failed(why)) => {
+            CommandError::Usage(why).report()
+        }
+        ExplainError::NotRemembered(why) => {
+            eprintln!("gatepost: {why}");
+            ExitCode::from(NOT_REMEMBERED)
+        }
     })
 }
 
+/// Why there is no explanation.
+enum ExplainError {
+    /// The gateway cannot be asked, or the command line is wrong.
+    Command(CommandError),
+    /// The gateway remembers no refused call with this id.
+    NotRemembered(String),
+}
+
+impl From<CommandError> for ExplainError {
+    fn from(why: CommandError) -> Self {
+        Self::Command(why)
+    }
+}
+
 impl ExplainArgs {
-    fn ask(&self) -> Result<Value, CommandError> {
+    fn ask(&self) -> Result<Value, ExplainError> {
         let base_url = self.admin_url()?;
         let body = self.request.is_none().then(|| self.request_body()).transpose()?;
         let runtime = app::build_runtime().map_err(|why| CommandError::Failed(why.to_string()))?;
         runtime.block_on(self.fetch(&base_url, body))
     }
 
-    async fn fetch(&self, base_url: &str, body: Option<Value>) -> Result<Value, CommandError> {
+    async fn fetch(&self, base_url: &str, body: Option<Value>) -> Result<Value, ExplainError> {
         // The operator names the address, which may be on any machine.
         let config = NetworkConfig { allow_plaintext: true, ..NetworkConfig::default() };
         let client = FetchClient::build(&config, Arc::new(AddressPolicy::default()));
@@ -116,9 +141,13 @@ impl ExplainArgs {
         match (reply.status, answer) {
             (200, Some(answer)) => Ok(answer),
             (status, answer) => {
-                let message = answer.as_ref().and_then(|answer| answer.get("error")?.get("message")?.as_str());
+                let error = answer.as_ref().and_then(|answer| answer.get("error"));
+                let message = error.and_then(|error| error.get("message")?.as_str());
                 let message = message.unwrap_or("the listener does not explain calls (is it the admin listener?)");
-                Err(CommandError::Failed(format!("the gateway answered with status {status}: {message}")))
+                if error.is_some_and(|error| error.get("remembered") == Some(&Value::Bool(false))) {
+                    return Err(ExplainError::NotRemembered(message.to_owned()));
+                }
+                Err(CommandError::Failed(format!("the gateway answered with status {status}: {message}")).into())
             }
         }
     }
@@ -135,19 +164,19 @@ impl ExplainArgs {
 
     fn request_body(&self) -> Result<Value, CommandError> {
         let mut headers = self.header.iter().map(|text| parse_header(text)).collect::<Result<Vec<_>, _>>()?;
-        let caller = match self.caller.as_deref().map(|caller| (caller, caller.strip_prefix("token:@"))) {
-            Some((_, Some(file))) => {
+        let caller = match self.caller.as_deref().map(ExplainedCaller::parse).transpose().map_err(usage)? {
+            Some(ExplainedCaller::TokenFile(file)) => {
                 let token = read_limited(Path::new(file)).map_err(|why| usage(&format!("--as: {file}: {why}")))?;
                 headers.push(json!(["authorization", format!("Bearer {}", token.trim())]));
                 None
             }
-            Some((caller, None)) => Some(caller),
+            Some(ExplainedCaller::Assumed(caller)) => Some(caller),
             None => None,
         };
         let body = self.data.as_deref().map(read_body).transpose()?.unwrap_or_default();
         let mut request = json!({
-            "method": self.method,
-            "path": self.path,
+            "method": self.method.as_deref().map(method_name),
+            "path": self.path.as_deref().map(path_and_query),
             "headers": headers,
             "body": body,
             "tls": self.tls,
@@ -162,6 +191,24 @@ impl ExplainArgs {
 
 fn usage(why: &str) -> CommandError {
     CommandError::Usage(why.to_owned())
+}
+
+/// Returns a method as HTTP has it: one that is written in lower case is meant in upper case.
+fn method_name(text: &str) -> String {
+    let is_lower = text.bytes().all(|byte| byte.is_ascii_lowercase());
+    if is_lower { text.to_ascii_uppercase() } else { text.to_owned() }
+}
+
+/// Returns path and query of a URL as they are written; any other text as it is.
+fn path_and_query(text: &str) -> String {
+    let scheme = ["http://", "https://"].into_iter().find(|scheme| text.starts_with(scheme));
+    let Some(rest) = scheme.and_then(|scheme| text.strip_prefix(scheme)) else { return text.to_owned() };
+    let rest = rest.split('#').next().unwrap_or_default();
+    match rest.find(['/', '?']).and_then(|at| rest.get(at..)) {
+        Some(target) if target.starts_with('/') => target.to_owned(),
+        Some(query) => format!("/{query}"),
+        None => "/".to_owned(),
+    }
 }
 
 /// Returns a request id as a segment of a path.
@@ -196,4 +243,23 @@ fn read_text(source: impl std::io::Read) -> Result<String, String> {
         return Err("it is too large (at most 3MiB)".to_owned());
     }
     String::from_utf8(bytes).map_err(|_| "it is not text in UTF-8".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_in_lower_case_and_urls_are_taken_as_they_are_meant() {
+        assert_eq!(["post", "POST", "Post"].map(method_name), ["POST", "POST", "Post"]);
+        for (text, expected) in [
+            ("/agents/a/invoke?b=1", "/agents/a/invoke?b=1"),
+            ("https://gw.example:8443/agents/a/../b?c=/d#e", "/agents/a/../b?c=/d"),
+            ("http://gw.example?x=/y", "/?x=/y"),
+            ("http://gw.example", "/"),
+            ("agents/a", "agents/a"),
+        ] {
+            assert_eq!(path_and_query(text), expected);
+        }
+    }
 }

@@ -24,7 +24,9 @@ fn write_explanation(out: &mut String, answer: &Value) {
     let steps: Vec<&Value> = objects(answer, "steps").collect();
     let last = steps.iter().position(|step| text(step, "verdict") == "refused").unwrap_or(steps.len());
     let shown = steps.into_iter().take(last + 1);
-    rows.extend(shown.map(|step| ["step", "verdict", "rule", "line", "detail"].map(|name| text(step, name))));
+    rows.extend(shown.map(|step| {
+        [text(step, "step"), text(step, "verdict"), text(step, "rule"), text(step, "line"), step_detail(step)]
+    }));
     write_table(out, "", &rows);
     let columns = ["limit", "verdict", "rule", "line", "remaining", "quota", "reset_seconds"];
     let mut rows = vec![columns.map(|name| name.replace('_', " "))];
@@ -50,15 +52,33 @@ fn write_explanation(out: &mut String, answer: &Value) {
 
 fn write_decision(out: &mut String, decision: &Value) {
     write_verdict(out, decision);
-    for name in
-        ["time", "detail", "step", "rule", "line", "method", "path", "agent", "operation", "caller", "duration_ms"]
-    {
+    for name in ["time", "detail", "step", "rule", "line"] {
+        write_member(out, name, decision.get(name));
+    }
+    if let Some(rule) = decision.get("applies_to") {
+        let _ = writeln!(out, "{:<10} {}", "applies to", rule_with_line(rule));
+    }
+    for name in ["method", "path", "agent", "operation", "caller", "duration_ms"] {
         write_member(out, name, decision.get(name));
     }
     if decision.get("configuration_changed_since").is_some() {
-        out.push_str("the configuration changed since: rule and line may be others now\n");
+        out.push_str("the configuration changed since: rule and line are those of the time of the call\n");
     }
     out.push('\n');
+}
+
+/// Returns the detail of a step, and what its rule applies to.
+fn step_detail(step: &Value) -> String {
+    let applies_to = step.get("applies_to").map(|rule| format!("applies to {}", rule_with_line(rule)));
+    let detail = Some(text(step, "detail")).filter(|detail| !detail.is_empty());
+    applies_to.into_iter().chain(detail).collect::<Vec<_>>().join("; ")
+}
+
+fn rule_with_line(rule: &Value) -> String {
+    match rule.get("line") {
+        Some(line) => format!("{} ({})", text(rule, "rule"), plain(line)),
+        None => text(rule, "rule"),
+    }
 }
 
 fn write_verdict(out: &mut String, answer: &Value) {
@@ -138,10 +158,11 @@ mod tests {
 
     #[test]
     fn a_past_refusal_names_its_step_and_rule() {
-        let decision = json!({"verdict": "refused", "code": "RateLimited", "status": 429, "step": "rate_limits", "rule": "limits.per_caller", "line": "gatepost.yaml:3", "configuration_changed_since": true});
+        let decision = json!({"verdict": "refused", "code": "RateLimited", "status": 429, "step": "rate_limits", "rule": "limits.per_caller", "line": "gatepost.yaml:3", "applies_to": {"rule": "limits.x", "line": "gatepost.yaml:4"}, "configuration_changed_since": true});
         let text = format_explanation(&json!({"decisions": [decision]}));
         assert!(text.starts_with("refused: 429 RateLimited\n"), "{text}");
         assert!(text.contains("rule       limits.per_caller\nline       gatepost.yaml:3\n"), "{text}");
+        assert!(text.contains("applies to limits.x (gatepost.yaml:4)\n"), "{text}");
         assert!(text.contains("changed since"), "{text}");
     }
 }

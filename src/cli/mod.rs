@@ -6,6 +6,7 @@ mod call_command;
 mod command_audit;
 mod doctor_command;
 mod explain_command;
+mod explained_caller;
 mod explanation_text;
 mod health_command;
 mod init_command;

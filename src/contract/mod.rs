@@ -124,10 +124,13 @@ impl OperationContract {
             ContractMode::Enforce if !violations.is_empty() => {
                 let lines: Vec<_> = violations
                     .iter()
-                    .map(|violation| format!("{}: {}", violation.pointer, violation.message))
+                    .map(|violation| match &*violation.pointer {
+                        "" => violation.message.clone(),
+                        pointer => format!("{pointer}: {}", violation.message),
+                    })
                     .collect();
                 let fault = Fault::new(FaultCode::AgentError, "The agent's response does not match its own schema");
-                Err(fault.with_detail(lines.join("; ")))
+                Err(fault.with_detail(lines.join("; ")).with_setting("contract.output"))
             }
             _ => Ok(violations),
         }

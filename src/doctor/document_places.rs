@@ -1,64 +1,27 @@
 //! Where the documents of agents stand: the file and line for those of the operator, and the source or section of the
 //! configuration for the others.
 
-use super::{examined_config::ExaminedConfig, finding::Place};
+use super::{document_files::DocumentFiles, examined_config::ExaminedConfig, finding::Place};
 use crate::{
     agent::{Agent, DocumentWriter},
-    config::LineIndex,
     registry::SourceConfig,
 };
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    sync::OnceLock,
-};
-
-/// Maximum number of files that are indexed, and their size together in bytes. Documents in other files have no line.
-const MAX_FILES: usize = 10_000;
-const MAX_TOTAL_SIZE: u64 = 64 << 20;
+use std::path::Path;
 
 /// The places of documents.
 pub(super) struct DocumentPlaces<'a> {
     examined: ExaminedConfig<'a>,
-    /// The files, each of which is indexed when a line of it is wanted.
-    files: BTreeMap<PathBuf, OnceLock<Option<LineIndex>>>,
-    current_folder: PathBuf,
+    files: DocumentFiles,
 }
 
 impl<'a> DocumentPlaces<'a> {
     /// Lists the files of agents that the configuration names.
     pub(super) fn list(examined: ExaminedConfig<'a>) -> Self {
-        let current_folder = std::env::current_dir().unwrap_or_default();
-        let mut places = Self { examined, files: BTreeMap::new(), current_folder };
-        let mut size_left = MAX_TOTAL_SIZE;
-        for source in &examined.config().agents.sources {
-            if let SourceConfig::Files(path) = source {
-                places.list_files(path, &mut size_left);
-            }
-        }
-        places
-    }
-
-    fn list_files(&mut self, root: &Path, size_left: &mut u64) {
-        let entries = fs::read_dir(root).map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path())).collect());
-        let mut files: Vec<PathBuf> = entries.unwrap_or_else(|_| vec![root.to_owned()]);
-        files.sort_unstable();
-        for file in files {
-            let size = fs::metadata(&file).ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len());
-            let Some(left) = size.and_then(|size| size_left.checked_sub(size)) else { continue };
-            if self.files.len() >= MAX_FILES {
-                return;
-            }
-            *size_left = left;
-            self.files.insert(file, OnceLock::new());
-        }
-    }
-
-    /// Returns the lines of a file; `None` for other files, and where it cannot be parsed.
-    fn lines_of(&self, file: &Path) -> Option<&LineIndex> {
-        let parse = || fs::read_to_string(file).ok().and_then(|text| LineIndex::parse(&text));
-        self.files.get(file)?.get_or_init(parse).as_ref()
+        let sources = examined.config().agents.sources.iter().filter_map(|source| match source {
+            SourceConfig::Files(path) => Some(&**path),
+            SourceConfig::Remote(_) => None,
+        });
+        Self { examined, files: DocumentFiles::list(sources) }
     }
 
     /// Returns the place of the member at `path` of an agent's document.
@@ -71,22 +34,22 @@ impl<'a> DocumentPlaces<'a> {
     }
 
     fn in_files(&self, source: &str, id: &str, path: &str) -> Place {
-        let files = self.files.keys().filter(|file| file.starts_with(source));
-        let found = files.filter_map(|file| Some((file, self.lines_of(file)?.line_in_agent(id, path)?))).next();
-        match found {
-            Some((file, line)) => Place { file: self.show(file), line: Some(line), path: path.to_owned() },
-            None => Place { file: self.show(Path::new(source)), line: None, path: path.to_owned() },
-        }
+        let whole_source = || Place { file: self.files.show(Path::new(source)), line: None, path: path.to_owned() };
+        self.files.find_member(source, id, path).unwrap_or_else(whole_source)
     }
 
     /// Returns the place of a member of the document at `index` of a part, which is a file or belongs to a source.
     pub(super) fn in_part(&self, part: &str, index: usize, path: &str) -> Place {
         let file = Path::new(part);
-        if let Some(lines) = self.lines_of(file) {
-            return Place { file: self.show(file), line: lines.line_in_document(index, path), path: path.to_owned() };
+        if let Some(lines) = self.files.lines_of(file) {
+            return Place {
+                file: self.files.show(file),
+                line: lines.line_in_document(index, path),
+                path: path.to_owned(),
+            };
         }
         if file.is_absolute() {
-            return Place { file: self.show(file), line: None, path: path.to_owned() };
+            return Place { file: self.files.show(file), line: None, path: path.to_owned() };
         }
         self.of_source(&self.source_of_part(part).unwrap_or_default(), "")
     }
@@ -129,9 +92,5 @@ impl<'a> DocumentPlaces<'a> {
             (Some(at), setting) => self.examined.place(&format!("agents.sources[{at}].{setting}")),
             (None, _) => self.examined.place("registry"),
         }
-    }
-
-    fn show(&self, file: &Path) -> String {
-        file.strip_prefix(&self.current_folder).unwrap_or(file).display().to_string()
     }
 }

@@ -11,6 +11,7 @@ mod card_drift;
 mod certificate_analyzer;
 mod config_warnings;
 mod document_analyzer;
+mod document_files;
 mod document_places;
 mod examination;
 mod examined_config;
@@ -28,6 +29,7 @@ mod token_analyzer;
 pub use agent_analyzer::AgentSelection;
 pub use config_warnings::{ConfigWarning, locate_config_warnings, log_config_warnings};
 pub use document_analyzer::code_of_rejection;
+pub use document_files::DocumentFiles;
 pub use examination::{
     CheckFindings, LiveExamination, agent_document_findings, check_findings, examine_services_and_agents,
     setting_findings,

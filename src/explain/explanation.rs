@@ -2,7 +2,7 @@
 //! before it gets here.
 
 use super::{
-    deciding_rule::{DecidingRule, LocateRule, LocatedRule, RuleScope},
+    deciding_rule::{DecidingRule, LocatedRule, RuleScope, RuleSearch},
     decision_step::DecisionStep,
 };
 use crate::{
@@ -75,6 +75,8 @@ pub struct Explanation {
     pub tier: Option<String>,
     /// The agent's id, once the caller may know it.
     pub agent: Option<String>,
+    /// The agent at which the caller is refused, whose document may be the rule.
+    pub refusing_agent: Option<String>,
     /// The operation's name.
     pub operation: Option<String>,
     /// Where the call would go.
@@ -84,9 +86,10 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Returns the explanation as JSON; `locator` finds the lines of rules.
-    pub fn to_json(&self, locator: &dyn LocateRule) -> Value {
-        let scope = RuleScope { agent: self.agent.as_deref(), tier: self.tier.as_deref() };
+    /// Returns the explanation as JSON; `search` finds the lines of rules, and may read files.
+    pub fn to_json(&self, search: &RuleSearch<'_>) -> Value {
+        let agent = self.agent.as_deref().or(self.refusing_agent.as_deref());
+        let scope = RuleScope { agent, tier: self.tier.as_deref() };
         let mut members = Map::new();
         let verdict = if self.refusal.is_some() { "refused" } else { "admitted" };
         members.insert("verdict".into(), verdict.into());
@@ -108,9 +111,9 @@ impl Explanation {
             [("caller", &self.caller), ("tier", &self.tier), ("agent", &self.agent), ("operation", &self.operation)];
         let present = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         members.extend(names.into_iter().filter_map(|(name, text)| Some((name.into(), present(text)?.into()))));
-        let steps = self.steps.iter().map(|step| step.to_json(locator, scope));
+        let steps = self.steps.iter().map(|step| step.to_json(search, scope));
         members.insert("steps".into(), steps.collect());
-        let limits = self.limits.iter().map(|limit| limit_to_json(limit, locator, scope));
+        let limits = self.limits.iter().map(|limit| limit_to_json(limit, search, scope));
         members.insert("limits".into(), limits.collect());
         if let Some(ExplainedEndpoint { address, circuit_breaker }) = &self.endpoint {
             members.insert("endpoint".into(), json!({"address": address, "circuit_breaker": circuit_breaker}));
@@ -125,7 +128,7 @@ impl Explanation {
 }
 
 impl ExplainedStep {
-    fn to_json(&self, locator: &dyn LocateRule, scope: RuleScope<'_>) -> Value {
+    fn to_json(&self, search: &RuleSearch<'_>, scope: RuleScope<'_>) -> Value {
         let mut members = Map::new();
         members.insert("step".into(), self.step.name().into());
         let verdict = match self.verdict {
@@ -135,7 +138,7 @@ impl ExplainedStep {
         };
         members.insert("verdict".into(), verdict.into());
         if let Some(rule) = &self.rule {
-            add_rule(&mut members, locator.locate(rule, scope));
+            add_rule(&mut members, search.locate(rule, scope));
         }
         if let Some(detail) = &self.detail {
             members.insert("detail".into(), detail.as_str().into());
@@ -144,11 +147,11 @@ impl ExplainedStep {
     }
 }
 
-fn limit_to_json(limit: &LimitState, locator: &dyn LocateRule, scope: RuleScope<'_>) -> Value {
+fn limit_to_json(limit: &LimitState, search: &RuleSearch<'_>, scope: RuleScope<'_>) -> Value {
     let status = &limit.status;
     let mut members = Map::new();
     members.insert("limit".into(), limit.limit().name().into());
-    add_rule(&mut members, locator.locate(&DecidingRule::Setting(limit.setting()), scope));
+    add_rule(&mut members, search.locate(&DecidingRule::Setting(limit.setting()), scope));
     members.insert("verdict".into(), if limit.refuses { "refused" } else { "passed" }.into());
     members.insert("quota".into(), status.quota.into());
     members.insert("remaining".into(), status.remaining.into());
@@ -162,10 +165,15 @@ fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
-/// Adds the rule, and its line if it has one.
+/// Adds the rule, its line if it has one, and what it applies to.
 pub(super) fn add_rule(members: &mut Map<String, Value>, located: LocatedRule) {
     members.insert("rule".into(), located.rule.into());
     if let Some(line) = located.line {
         members.insert("line".into(), line.into());
+    }
+    if let Some(applies_to) = located.applies_to {
+        let mut inner = Map::new();
+        add_rule(&mut inner, *applies_to);
+        members.insert("applies_to".into(), inner.into());
     }
 }

@@ -8,7 +8,10 @@ mod explanation;
 mod recent_decisions;
 
 pub use config::ExplainConfig;
-pub use deciding_rule::{DecidingRule, LocateRule, LocatedRule, RuleScope};
+pub use deciding_rule::{
+    DeadlineSource, DecidingRule, DocumentPlace, LocateDocument, LocateRule, LocatedRule, RefusedCall, RuleScope,
+    RuleSearch,
+};
 pub use decision_step::DecisionStep;
 pub use explanation::{ExplainedEndpoint, ExplainedRequest, ExplainedStep, Explanation, StepVerdict};
 pub use recent_decisions::{Decision, DecisionTarget, DecisionView, RecentDecisions};

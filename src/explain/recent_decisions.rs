@@ -2,7 +2,7 @@
 //! calls without end does not replace those of others. A refused call takes a short lock; an admitted one does nothing.
 
 use super::{
-    deciding_rule::{CIRCUIT_BREAKER, DecidingRule, LocateRule, RuleScope},
+    deciding_rule::{CIRCUIT_BREAKER, DecidingRule, LocateDocument, LocateRule, RuleScope, RuleSearch},
     decision_step::DecisionStep,
     explanation::add_rule,
 };
@@ -16,7 +16,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -34,6 +34,9 @@ const MAX_TEXT: usize = 1_024;
 
 /// Maximum number of decisions that a look returns. Callers choose request ids, so that several calls may have one.
 const MAX_FOUND: usize = 20;
+
+/// Maximum number of configurations that are kept for the calls that began under them and are in progress.
+const MAX_CONFIGURATIONS: usize = 16;
 
 /// A refused or failed call.
 #[derive(Clone, Debug)]
@@ -62,6 +65,10 @@ pub struct Decision {
     pub step: DecisionStep,
     /// The rule that refused.
     pub rule: DecidingRule,
+    /// The agent at which the caller was refused, whose document may be the rule. Its caller may not know it.
+    pub refusing_agent: Option<AgentId>,
+    /// The configuration under which the call began; set when the decision is recorded.
+    pub rules: Option<Arc<dyn LocateRule>>,
     /// Why, as the access log says it. Not redacted.
     pub message: Cow<'static, str>,
     /// The detail of the access log. Not redacted.
@@ -81,10 +88,10 @@ pub struct DecisionTarget {
 pub struct DecisionView<'a> {
     /// What the access log calls the caller.
     pub caller: Option<&'a str>,
-    /// Finds the line of the rule in the configuration in force.
-    pub locator: &'a dyn LocateRule,
-    /// When that configuration was put in force.
-    pub loaded_at: SystemTime,
+    /// The configuration in force.
+    pub rules_in_force: &'a Arc<dyn LocateRule>,
+    /// Finds the documents of agents.
+    pub documents: &'a dyn LocateDocument,
     /// Redacts a text as the access log does.
     pub redact: fn(&str) -> Cow<'_, str>,
 }
@@ -103,6 +110,15 @@ struct DecisionTable {
     /// The client of each decision, the oldest first.
     clients: BTreeMap<u64, ClientKey>,
     next_number: u64,
+    /// The configurations, the oldest first; the last one is in force.
+    configurations: VecDeque<DatedRules>,
+}
+
+/// The rules of a configuration, with the time from which it is in force.
+#[derive(Debug)]
+struct DatedRules {
+    since: Instant,
+    rules: Arc<dyn LocateRule>,
 }
 
 impl RecentDecisions {
@@ -113,6 +129,20 @@ impl RecentDecisions {
         while table.clients.len() > max {
             table.remove_oldest();
         }
+    }
+
+    /// Puts the rules of a configuration in force. Calls that began before keep those under which they began.
+    pub fn set_rules(&self, rules: Arc<dyn LocateRule>) {
+        let mut table = self.table.lock();
+        if table.configurations.len() >= MAX_CONFIGURATIONS {
+            table.configurations.pop_front();
+        }
+        table.configurations.push_back(DatedRules { since: Instant::now(), rules });
+    }
+
+    /// Returns the rules in force.
+    pub fn rules_in_force(&self) -> Option<Arc<dyn LocateRule>> {
+        self.table.lock().configurations.back().map(|dated| Arc::clone(&dated.rules))
     }
 
     /// Returns whether decisions are kept.
@@ -128,7 +158,9 @@ impl RecentDecisions {
             return;
         }
         decision.shorten();
+        let arrived_at = Instant::now().checked_sub(decision.duration);
         let mut table = self.table.lock();
+        decision.rules = table.rules_at(arrived_at);
         let of_client = table.by_client.get(&client).map_or(0, VecDeque::len);
         if of_client >= max.div_ceil(SHARES) {
             table.remove_oldest_of(client);
@@ -152,6 +184,13 @@ impl RecentDecisions {
 }
 
 impl DecisionTable {
+    /// Returns the rules that were in force at this time, or the oldest that are kept.
+    fn rules_at(&self, time: Option<Instant>) -> Option<Arc<dyn LocateRule>> {
+        let mut newest_first = self.configurations.iter().rev();
+        let found = newest_first.find(|dated| time.is_some_and(|time| dated.since <= time));
+        found.or(self.configurations.front()).map(|dated| Arc::clone(&dated.rules))
+    }
+
     fn remove_oldest(&mut self) {
         if let Some((_, client)) = self.clients.first_key_value() {
             self.remove_oldest_of(*client);
@@ -206,7 +245,10 @@ impl Decision {
         members.extend(texts.into_iter().filter_map(|(name, text)| Some((name.into(), (view.redact)(text?).into()))));
         members.insert("step".into(), self.step.name().into());
         let agent = self.agent.as_ref().map(AgentId::as_str);
-        add_rule(&mut members, view.locator.locate(&self.rule, RuleScope { agent, tier: self.tier.as_deref() }));
+        let rules = self.rules.as_ref().unwrap_or(view.rules_in_force);
+        let search = RuleSearch { rules: &**rules, documents: view.documents };
+        let scope_agent = agent.or(self.refusing_agent.as_ref().map(AgentId::as_str));
+        add_rule(&mut members, search.locate(&self.rule, RuleScope { agent: scope_agent, tier: self.tier.as_deref() }));
         if let Some(DecisionTarget { method, path }) = &self.target {
             members.insert("method".into(), method.as_str().into());
             members.insert("path".into(), (**path).into());
@@ -215,8 +257,8 @@ impl Decision {
         let names = [("agent", agent), ("operation", operation), ("caller", view.caller)];
         members.extend(names.into_iter().filter_map(|(name, text)| Some((name.into(), text?.into()))));
         members.insert("duration_ms".into(), json!(self.duration.as_millis() as u64));
-        if self.at < view.loaded_at {
-            // The indices of grants and the lines may be others now.
+        if !Arc::ptr_eq(rules, view.rules_in_force) {
+            // The rule and its line are those of that time, and may be others now.
             members.insert("configuration_changed_since".into(), true.into());
         }
         Value::Object(members)

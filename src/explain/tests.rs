@@ -2,7 +2,11 @@
 
 use super::*;
 use crate::{fault::FaultCode, values::ClientKey};
-use std::time::{Duration, SystemTime};
+use std::{
+    borrow::Cow,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 fn decision(id: &str) -> Decision {
     Decision {
@@ -18,6 +22,8 @@ fn decision(id: &str) -> Decision {
         status: 404,
         step: DecisionStep::Authorization,
         rule: DecidingRule::NoGrant,
+        refusing_agent: None,
+        rules: None,
         message: "The agent was not found".into(),
         detail: None,
     }
@@ -91,4 +97,46 @@ fn calls_that_share_an_id_are_all_found_up_to_a_bound_and_long_paths_are_cut() {
         let (target, detail) = (decision.target.as_ref().unwrap(), decision.detail.as_ref().unwrap());
         assert!([target.path.len(), decision.message.len() / 4, detail.len() / 4].iter().all(|length| *length <= 256));
     }
+}
+
+/// A configuration whose every rule stands in one line.
+#[derive(Debug)]
+struct OneLine(u32);
+
+impl LocateRule for OneLine {
+    fn locate(&self, _: &DecidingRule, _: RuleScope<'_>, _: &dyn LocateDocument) -> LocatedRule {
+        LocatedRule { line: Some(format!("gatepost.yaml:{}", self.0)), ..LocatedRule::without_line("access.grants[0]") }
+    }
+}
+
+struct NoDocuments;
+
+impl LocateDocument for NoDocuments {
+    fn locate_document(&self, _: &str, _: &str) -> Option<DocumentPlace> {
+        None
+    }
+}
+
+#[test]
+fn a_decision_keeps_the_configuration_under_which_its_call_began() {
+    let recent = RecentDecisions::default();
+    recent.set_max(100);
+    recent.set_rules(Arc::new(OneLine(1)));
+    recent.record(ClientKey::new(1), decision("before"));
+    std::thread::sleep(Duration::from_millis(20));
+    recent.set_rules(Arc::new(OneLine(2)));
+    let long = Decision { duration: Duration::from_millis(15), ..decision("long") };
+    recent.record(ClientKey::new(1), long);
+    std::thread::sleep(Duration::from_millis(5));
+    recent.record(ClientKey::new(1), decision("after"));
+    let in_force = recent.rules_in_force().unwrap();
+    let view = DecisionView { caller: None, rules_in_force: &in_force, documents: &NoDocuments, redact: Cow::Borrowed };
+    for (id, line, has_changed) in [("before", 1, true), ("long", 1, true), ("after", 2, false)] {
+        let shown = recent.find(id)[0].to_json(&view);
+        assert_eq!(shown["line"], format!("gatepost.yaml:{line}"), "{shown}");
+        assert_eq!(shown.get("configuration_changed_since").is_some(), has_changed, "{shown}");
+    }
+    // The configurations are bounded, and a decision keeps its own.
+    (3..100).for_each(|line| recent.set_rules(Arc::new(OneLine(line))));
+    assert_eq!(recent.find("before")[0].to_json(&view)["line"], "gatepost.yaml:1");
 }

@@ -37,6 +37,8 @@ pub enum FaultRule {
     Document(&'static str),
     /// The request is not valid, whatever configuration and document say.
     Request,
+    /// The time of the call is over: that of its agent, or that for which its caller asked.
+    Deadline,
 }
 
 /// How far a call got before it failed at the agent.
@@ -161,6 +163,12 @@ impl Fault {
     #[must_use]
     pub fn with_setting(self, path: &'static str) -> Self {
         self.with_rule(FaultRule::Setting(path))
+    }
+
+    /// Says that the call ended because its time was over; the caller never reads it.
+    #[must_use]
+    pub fn with_deadline(self) -> Self {
+        self.with_rule(FaultRule::Deadline)
     }
 
     /// Sets the rule that refuses the call, for explanations; the caller never reads it.

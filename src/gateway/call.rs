@@ -3,7 +3,7 @@
 
 use super::{
     admission::{AdmissionRecorder, rate_limit_account},
-    call_id::{new_call_id, request_id_from},
+    call_id::{is_safe_request_id, new_call_id, request_id_from},
     gateway_state::Gateway,
     path_router,
     request_summary::RequestSummary,
@@ -14,10 +14,11 @@ pub(super) use super::{
     call_stats::CallStats,
 };
 use crate::{
+    agent::AgentId,
     auth::{AccessRule, Caller},
-    explain::{DecidingRule, Decision, DecisionStep, DecisionTarget},
+    explain::{DeadlineSource, DecidingRule, Decision, DecisionStep, DecisionTarget, RefusedCall},
     fault::{self, Fault},
-    http_server::HttpConnection,
+    http_server::{HttpConnection, RefusedHead},
     limit::RateLimitKey,
     telemetry::{
         AccessLogEntry, AgentMetrics, CallOutcome, CallerClass, GaugeGuard, ListenerMetrics, ResponseProtocol,
@@ -84,6 +85,9 @@ pub(super) struct Call {
     /// The step that decides now, and what refused the caller at the agent.
     step: DecisionStep,
     access_refusal: Option<AccessRule>,
+    /// The agent at which the caller was refused.
+    refusing_agent: Option<AgentId>,
+    deadline_source: DeadlineSource,
     /// Whether the response is an event stream to which an event may be appended at this moment.
     pub(super) can_append_event: bool,
     _in_flight: GaugeGuard,
@@ -123,6 +127,8 @@ impl Call {
             trace: None,
             step: DecisionStep::RequestHead,
             access_refusal: None,
+            refusing_agent: None,
+            deadline_source: DeadlineSource::Agent,
             can_append_event: false,
         }
     }
@@ -169,6 +175,13 @@ impl Call {
         self.request = Some(RequestSummary::of_head(head, self.trace.is_none()));
     }
 
+    /// Records what could be read of a head that was refused, and sets the call id: the caller's, where it is safe.
+    pub(super) fn record_refused_head(&mut self, head: RefusedHead) {
+        let RefusedHead { target, request_id } = head;
+        self.set_id(request_id.filter(|id| is_safe_request_id(id)).map_or_else(new_call_id, String::from));
+        self.request = target.map(|target| RequestSummary::of_refused(target, self.protocol));
+    }
+
     /// Marks the call as a subrequest of the call `id`; without an `id` it gets a new one.
     pub(super) fn set_subrequest(&mut self, id: Option<&str>, agent: &str) {
         self.set_id(id.map_or_else(new_call_id, str::to_owned));
@@ -181,6 +194,7 @@ impl Call {
         let agent = self.route.as_ref().map_or("", |summary| summary.route.agent.id.as_str());
         record.set_subrequest(Some(&self.id), agent);
         record.step = DecisionStep::Agent;
+        record.deadline_source = self.deadline_source;
         record.caller.clone_from(&self.caller);
         record.route.clone_from(&self.route);
         if let Some(trace) = &self.trace {
@@ -277,13 +291,6 @@ impl Call {
         std::mem::replace(self, remainder)
     }
 
-    /// Sets a new id if there is none, because the request has no valid head.
-    pub(super) fn ensure_id(&mut self) {
-        if self.id.is_empty() {
-            self.set_id(new_call_id());
-        }
-    }
-
     /// Keeps what refused the call, for `gatepost explain --request`.
     #[cold]
     fn remember_refusal(&mut self, fault: Fault, duration: Duration) {
@@ -296,7 +303,14 @@ impl Call {
         let account = account.or_else(|| self.peer.map(RateLimitKey::for_address));
         let (code, status) = (fault.code(), fault.http_status());
         let named = route.as_ref().and_then(|route| route.refusing_operation(operation));
-        let rule = DecidingRule::of_refusal(self.step, &fault, self.access_refusal, named);
+        let refused = RefusedCall {
+            step: self.step,
+            fault: &fault,
+            access: self.access_refusal,
+            operation: named,
+            deadline: self.deadline_source,
+        };
+        let rule = DecidingRule::of_refusal(&refused);
         let (message, detail) = fault.into_log_texts();
         let decision = Decision {
             id: std::mem::take(&mut self.id),
@@ -311,6 +325,8 @@ impl Call {
             status,
             step: self.access_refusal.map_or(self.step, DecisionStep::of_access),
             rule,
+            refusing_agent: self.refusing_agent.take(),
+            rules: None,
             message,
             detail,
         };
@@ -364,8 +380,13 @@ impl AdmissionRecorder for Call {
         self.step = step;
     }
 
-    fn record_access_refusal(&mut self, rule: AccessRule) {
+    fn record_access_refusal(&mut self, rule: AccessRule, agent: &str) {
         self.access_refusal = Some(rule);
+        self.refusing_agent = agent.parse().ok();
+    }
+
+    fn record_deadline(&mut self, source: DeadlineSource) {
+        self.deadline_source = source;
     }
 
     fn record_shadow_denials(&mut self, denials: ShadowDenials) {

@@ -5,11 +5,13 @@ use http::HeaderMap;
 
 /// Returns the caller's `X-Request-ID` if it is safe to log and to echo, else a new id (R34).
 pub(super) fn request_id_from(headers: &HeaderMap) -> String {
-    let safe = |id: &&str| {
-        (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
-    };
-    let id = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(safe);
+    let id = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(|id| is_safe_request_id(id));
     id.map_or_else(new_call_id, str::to_owned)
+}
+
+/// Returns whether an id is safe to log and to echo.
+pub(super) fn is_safe_request_id(id: &str) -> bool {
+    (1..=128).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
 }
 
 /// Returns a new call id.

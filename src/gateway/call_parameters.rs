@@ -10,6 +10,7 @@ use crate::{
     agent::AgentId,
     auth::Caller,
     contract,
+    explain::DeadlineSource,
     fault::{Fault, FaultCode, Result},
     transport,
 };
@@ -60,16 +61,22 @@ pub(super) fn is_gateway_parameter(name: &str, route: &Route) -> bool {
         || QUERY_AS_HEADERS.iter().any(|(parameter, _)| *parameter == name)
 }
 
+/// When a call ends, and what says so.
+pub(super) struct CallDeadline {
+    pub(super) at: Instant,
+    pub(super) source: DeadlineSource,
+}
+
 /// Returns the deadline: `max_duration` after arrival, or the caller's timeout if that is shorter.
 ///
 /// # Errors
 /// `InvalidInput` if the caller's timeout is not a duration.
-pub(super) fn call_deadline(arrived_at: Instant, max_duration: Duration, headers: &HeaderMap) -> Result<Instant> {
-    let requested = match headers.get(REQUEST_TIMEOUT) {
-        None => max_duration,
-        Some(value) => parse_timeout(value.to_str().unwrap_or_default())?,
-    };
-    Ok(arrived_at + requested.min(max_duration))
+pub(super) fn call_deadline(arrived_at: Instant, max_duration: Duration, headers: &HeaderMap) -> Result<CallDeadline> {
+    let requested = headers.get(REQUEST_TIMEOUT).map(|value| parse_timeout(value.to_str().unwrap_or_default()));
+    Ok(match requested.transpose()?.filter(|requested| *requested < max_duration) {
+        Some(requested) => CallDeadline { at: arrived_at + requested, source: DeadlineSource::Caller },
+        None => CallDeadline { at: arrived_at + max_duration, source: DeadlineSource::Agent },
+    })
 }
 
 /// Parses `X-Request-Timeout`: seconds (`2`, `0.5`, `2s`) or milliseconds (`1500ms`).

@@ -42,10 +42,13 @@ pub(super) fn check_accept(headers: &HeaderMap, formats: &DeclaredFormats) -> Re
     let general = OFFERED_MEDIA_TYPES.iter().copied();
     let general = general.filter(|media| !formats.outputs.iter().any(|declared| **declared == **media));
     let offered: Vec<&str> = media_types(&formats.outputs).chain(general).collect();
-    Err(Fault::new(
+    let fault = Fault::new(
         FaultCode::NotAcceptable,
         format!("No media type in Accept can be served (this agent answers {})", offered.join(", ")),
-    ))
+    );
+    // A document that names no media type is no reason.
+    let is_declared = media_types(&formats.outputs).next().is_some();
+    Err(if is_declared { fault } else { fault.with_rule(FaultRule::Request) })
 }
 
 /// Refuses a `GET` that accepts an event stream and no JSON: a client of MCP opens the server's stream in this way, and

@@ -17,8 +17,7 @@ use super::{
 };
 use crate::{
     explain::DecisionStep,
-    fault::Fault,
-    http_server::{HttpConnection, HttpService, HttpSession, ServeOutcome},
+    http_server::{HttpConnection, HttpService, HttpSession, RefusedRequest, ServeOutcome},
     trace::{RequestedServer, SpanKind, TraceOrigin},
 };
 use http::{HeaderMap, HeaderValue, header};
@@ -77,12 +76,12 @@ impl HttpService for Gateway {
         self: &Arc<Self>,
         session: &mut HttpSession,
         connection: &Arc<CallerConnection>,
-        fault: Fault,
+        RefusedRequest { fault, head }: RefusedRequest,
     ) {
         let config = self.config.load_full();
         let mut call = Call::start(self, Some(connection.client_address()));
         call.record_connection(connection, session.is_http2());
-        call.ensure_id();
+        call.record_refused_head(head);
         if let Some(tracer) = &config.tracer {
             // The head is not valid, and neither is the context that it may have.
             let origin = TraceOrigin::Request { headers: &HeaderMap::new(), from_proxy: false };

@@ -1,6 +1,7 @@
 //! What the access log needs of the head of a request.
 
 use super::header_names::TRACEPARENT;
+use crate::{http_server::RefusedTarget, telemetry::ResponseProtocol};
 use http::{HeaderName, Method, Version, header, request};
 
 /// What the access log needs of the head of a request.
@@ -27,6 +28,16 @@ impl RequestSummary {
             user_agent: text(&header::USER_AGENT).into(),
             trace_id: traceparent.split('-').nth(1).filter(|trace| trace.len() == 32).unwrap_or_default().into(),
         }
+    }
+
+    /// Summarises a head that was refused, as far as it could be read.
+    pub(super) fn of_refused(target: RefusedTarget, protocol: ResponseProtocol) -> Self {
+        let RefusedTarget { method, path } = target;
+        let version = match protocol {
+            ResponseProtocol::Http2 => Version::HTTP_2,
+            _ => Version::HTTP_11,
+        };
+        Self { method, path, query_bytes: 0, version, user_agent: "".into(), trace_id: "".into() }
     }
 
     /// Summarises a call that the gateway makes for another one.

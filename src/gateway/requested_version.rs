@@ -5,7 +5,7 @@
 use super::header_names::AGENT_VERSION;
 use crate::{
     agent::{Agent, AgentVersions, Operation, VersionSelectionError},
-    fault::{Fault, FaultCode, Result},
+    fault::{Fault, FaultCode, FaultRule, Result},
     resolver::version_url,
     values::{form_decode, join_path, json::truncate, percent_decode},
 };
@@ -77,6 +77,8 @@ impl VersionTable {
     }
 
     fn selection_fault(&self, why: VersionSelectionError, requested: &str) -> Fault {
+        let member = if self.versions.is_only_own() { "version" } else { "supportedVersions" };
+        let rule = FaultRule::Document(member);
         match why {
             VersionSelectionError::Malformed => Fault::new(
                 FaultCode::InvalidInput,
@@ -84,11 +86,13 @@ impl VersionTable {
             ),
             VersionSelectionError::Unknown if self.versions.is_empty() => {
                 Fault::new(FaultCode::NotAcceptable, "The agent does not list its versions (leave the version out)")
+                    .with_rule(rule)
             }
             VersionSelectionError::Unknown => Fault::new(
                 FaultCode::NotAcceptable,
                 format!("The agent has no version '{requested}' (it has: {})", self.versions.labels()),
-            ),
+            )
+            .with_rule(rule),
         }
     }
 }

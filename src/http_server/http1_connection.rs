@@ -6,7 +6,9 @@ use super::{
     http_connection::HttpConnection,
     http_service::{HttpService, ServeOutcome},
     http_session::{HttpSession, invalid_framing},
-    request_validation::{ChunkedFramingValidator, Http1HeadValidator, InvalidChunkedFraming},
+    request_validation::{
+        ChunkedFramingValidator, Http1HeadValidator, InvalidChunkedFraming, RefusedHead, RefusedRequest,
+    },
 };
 use crate::fault::{Fault, FaultCode};
 use bytes::BytesMut;
@@ -25,9 +27,9 @@ pub(super) async fn serve_http1<S: HttpService>(
         let _call = connection.active.count_call();
         let reusable_stream = match head {
             HeadReadResult::Closed => None,
-            HeadReadResult::Refused(fault) => {
+            HeadReadResult::Refused(refused) => {
                 let session = HttpSession::from_http1(stream, None, connection);
-                Box::pin(refuse_request(service, connection, session, fault)).await
+                Box::pin(refuse_request(service, connection, session, *refused)).await
             }
             HeadReadResult::Complete(head) => {
                 served = served.saturating_add(1);
@@ -53,7 +55,10 @@ async fn serve_request<S: HttpService>(
     match session.parse_http1_head(connection.limits.header_timeout.get()).await {
         Ok(true) => {}
         Ok(false) => return None,
-        Err(fault) => return Box::pin(refuse_request(service, connection, session, fault)).await,
+        Err(fault) => {
+            let refused = RefusedRequest { fault, head: RefusedHead::default() };
+            return Box::pin(refuse_request(service, connection, session, refused)).await;
+        }
     }
     if is_last || connection.is_closing() {
         session.close_after_response();
@@ -71,10 +76,10 @@ async fn refuse_request<S: HttpService>(
     service: &Arc<S>,
     connection: &Arc<S::Connection>,
     mut session: HttpSession,
-    fault: Fault,
+    refused: RefusedRequest,
 ) -> Option<ConnectionStream> {
     session.close_after_response();
-    service.refuse_request(&mut session, connection, fault).await;
+    service.refuse_request(&mut session, connection, refused).await;
     session.close_after_response();
     session.finish_http1(true).await
 }
@@ -86,7 +91,14 @@ enum HeadReadResult {
     /// No request: the peer closed, the connection was idle for too long, or the gateway shuts down.
     Closed,
     /// An invalid or late head.
-    Refused(Fault),
+    Refused(Box<RefusedRequest>),
+}
+
+impl HeadReadResult {
+    #[cold]
+    fn refused(fault: Fault, head: &[u8]) -> Self {
+        Self::Refused(Box::new(RefusedRequest { fault, head: RefusedHead::of_http1(head) }))
+    }
 }
 
 /// The HTTP/2 connection preface (RFC 9113 §3.4).
@@ -114,16 +126,18 @@ async fn read_head(stream: &mut ConnectionStream, connection: &HttpConnection, i
                 let framing = validator.is_chunked().then(ChunkedFramingValidator::default);
                 return match stream.validate_body_framing(framing, head.get(end..).unwrap_or_default()) {
                     Ok(()) => HeadReadResult::Complete(head),
-                    Err(InvalidChunkedFraming) => HeadReadResult::Refused(invalid_framing()),
+                    Err(InvalidChunkedFraming) => {
+                        HeadReadResult::refused(invalid_framing(), head.get(..end).unwrap_or_default())
+                    }
                 };
             }
             Ok(None) => {}
-            Err(fault) => return HeadReadResult::Refused(fault),
+            Err(fault) => return HeadReadResult::refused(fault, &head),
         }
         match timeout_at(deadline, stream.read_into(&mut head)).await {
             Ok(Ok(0) | Err(_)) => return HeadReadResult::Closed,
             Ok(Ok(_)) => {}
-            Err(_) => return HeadReadResult::Refused(head_timeout()),
+            Err(_) => return HeadReadResult::refused(head_timeout(), &head),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::{
     connection_stream::ConnectionStream,
     http_service::{HttpService, ServeOutcome},
     http_session::HttpSession,
-    request_validation::validate_http2_head,
+    request_validation::{RefusedHead, RefusedRequest, validate_http2_head},
 };
 use async_trait::async_trait;
 use pingora_core::{
@@ -67,7 +67,8 @@ impl<S: HttpService> HttpServerApp for Http2App<S> {
                 self.service.serve_request(&mut session, &self.connection).await
             }
             Err(fault) => {
-                self.service.refuse_request(&mut session, &self.connection, fault).await;
+                let head = RefusedHead::of_http2(session.head());
+                self.service.refuse_request(&mut session, &self.connection, RefusedRequest { fault, head }).await;
                 ServeOutcome::Complete
             }
         };

@@ -1,7 +1,9 @@
 //! The seam between the HTTP server and what answers its requests.
 
-use super::{http_connection::HttpConnection, http_session::HttpSession, upgraded_connection::UpgradedConnection};
-use crate::fault::Fault;
+use super::{
+    http_connection::HttpConnection, http_session::HttpSession, request_validation::RefusedRequest,
+    upgraded_connection::UpgradedConnection,
+};
 use std::{ops::Deref, sync::Arc};
 
 /// How a request ended, which decides whether its connection can be reused.
@@ -36,6 +38,6 @@ pub trait HttpService: Send + Sync + 'static {
         self: &Arc<Self>,
         session: &mut HttpSession,
         connection: &Arc<Self::Connection>,
-        fault: Fault,
+        refused: RefusedRequest,
     ) -> impl Future<Output = ()> + Send;
 }

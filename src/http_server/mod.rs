@@ -33,6 +33,7 @@ pub use http_connection::{HttpConnection, TlsInfo};
 pub use http_service::{HttpService, ServeOutcome};
 pub use http_session::{BodyState, CallerSignal, HttpSession, ResponseHead, WriteFailed};
 pub use listening_socket::{BoundListener, bind_listeners, check_listener_files};
+pub use request_validation::{RefusedHead, RefusedRequest, RefusedTarget};
 pub use server::{CertificateReload, DrainReport, HttpServer};
 pub use upgraded_connection::{UpgradedConnection, UpgradedStream};
 

@@ -226,11 +226,12 @@ impl CallLimiter {
         Ok(agent.issue_permit(Some(slot), of_caller))
     }
 
-    /// Decides as [`CallLimiter::acquire_permit`] would now, and takes nothing. Returns whether the call would wait.
+    /// Decides as [`CallLimiter::acquire_permit`] would now, and takes nothing. Returns the setting for
+    /// which the call would wait, if it would.
     ///
     /// # Errors
     /// As [`CallLimiter::acquire_permit`].
-    pub fn inspect_permit(&self, agent: &Arc<AgentLimits>, client: ClientKey) -> Result<bool, Fault> {
+    pub fn inspect_permit(&self, agent: &Arc<AgentLimits>, client: ClientKey) -> Result<Option<&'static str>, Fault> {
         let policy = self.policy.load_full();
         let config = &policy.config.concurrency;
         let max_of_caller =
@@ -238,10 +239,16 @@ impl CallLimiter {
         if let Some(max) = max_of_caller {
             return Err(caller_concurrency_fault(max, config));
         }
-        let Some(limiter) = agent.active.load().concurrency.clone() else { return Ok(false) };
+        let Some(limiter) = agent.active.load().concurrency.clone() else { return Ok(None) };
         let max_share = policy.config.max_share;
         let request = SlotRequest { client, max_share, config, agent: &agent.metrics, metrics: &self.metrics };
-        limiter.inspect(&request).map_err(|refusal| refusal.fault(agent.id()))
+        let awaited = limiter.inspect(&request).map_err(|refusal| refusal.fault(agent.id()))?;
+        Ok(awaited.map(setting_of))
+    }
+
+    /// Returns whether `limits.tiers` has the tier.
+    pub fn has_tier(&self, tier: &str) -> bool {
+        self.policy.load().config.tiers.contains_key(tier)
     }
 
     /// Acquires a concurrency permit if one is free and no call is queued for it.

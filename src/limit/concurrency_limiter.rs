@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     fault::Fault,
-    telemetry::Metrics,
+    telemetry::{LimitKind, Metrics},
     values::{ClientKey, MaxShare},
 };
 use std::{
@@ -149,17 +149,19 @@ impl ConcurrencyLimiter {
         Ok(self.new_slot(permit, client_slot))
     }
 
-    /// Decides as [`ConcurrencyLimiter::acquire`] would now, and takes nothing. Returns whether the call would wait.
+    /// Decides as [`ConcurrencyLimiter::acquire`] would now, and takes nothing. Returns the limit for which the call would
+    /// wait, if it would.
     ///
     /// # Errors
     /// The refusal of a call for which no place in a wait queue is free.
-    pub(super) fn inspect(&self, request: &SlotRequest<'_>) -> Result<bool, ConcurrencyRefusal<'static>> {
+    pub(super) fn inspect(&self, request: &SlotRequest<'_>) -> Result<Option<LimitKind>, ConcurrencyRefusal<'static>> {
         let SlotRequest { client, max_share, config, .. } = *request;
         let usage = if max_share.is_unlimited() { None } else { self.clients.known_usage(client) };
         let share_of_queue = max_share.of_count(config.max_queued);
         if let Some(usage) = usage.as_ref().filter(|usage| !usage.has_free_slot(self.max_slots(max_share))) {
             let has_place = usage.waiting_for_share() < share_of_queue;
-            return if has_place { Ok(true) } else { Err(self.share_refusal(request)) };
+            let share = Some(LimitKind::ConcurrencyShare);
+            return if has_place { Ok(share) } else { Err(self.share_refusal(request)) };
         }
         let waiting = usage.as_ref().map_or(0, |usage| usage.awaiting_response()).saturating_add(1);
         let adaptive = self.adaptive.get().filter(|adaptive| {
@@ -169,16 +171,18 @@ impl ConcurrencyLimiter {
         });
         let is_full = self.slots.available_permits() == 0;
         if !is_full && adaptive.is_none() {
-            return Ok(false);
+            return Ok(None);
         }
         if config.max_queued > 0 && usage.is_some_and(|usage| usage.queued() >= share_of_queue) {
             let retry_after = config.queue_timeout.get();
             return Err(ConcurrencyRefusal::QueueShare { max_queued: share_of_queue, retry_after });
         }
         match adaptive.filter(|_| !is_full) {
-            None if self.queued.load(SeqCst) < config.max_queued => Ok(true),
+            None if self.queued.load(SeqCst) < config.max_queued => Ok(Some(LimitKind::Concurrency)),
             None => Err(self.fixed_limit_refusal(request, "wait queue full")),
-            Some(adaptive) if adaptive.wait_queue.waiting.load(SeqCst) < config.max_queued => Ok(true),
+            Some(adaptive) if adaptive.wait_queue.waiting.load(SeqCst) < config.max_queued => {
+                Ok(Some(LimitKind::AdaptiveConcurrency))
+            }
             Some(adaptive) => Err(adaptive.refusal("wait queue full")),
         }
     }

@@ -5,8 +5,10 @@ mod agreement;
 mod dry_run;
 mod failures;
 mod refusals;
+mod rule_places;
 
 use crate::support::{
+    eventually,
     gateway::{Gateway, send},
     gateway_response::GatewayResponse,
 };
@@ -78,4 +80,18 @@ pub async fn ask(gate: &Gateway, request: &Value) -> GatewayResponse {
 pub fn step<'a>(explanation: &'a Value, name: &str) -> &'a Value {
     let mut steps = explanation["steps"].as_array().unwrap().iter();
     steps.find(|step| step["step"] == name).unwrap_or_else(|| panic!("no step {name}: {explanation}"))
+}
+
+/// What is remembered of the calls with the id of `response`, the newest first.
+pub async fn decisions(gate: &Gateway, response: &GatewayResponse) -> Vec<Value> {
+    let page = format!("/explain/{}", response.json()["error"]["request_id"].as_str().unwrap());
+    let mut decisions = Vec::new();
+    eventually("the call is remembered", async || {
+        let response = gate.admin_page(&page).await;
+        decisions =
+            if response.status == 200 { response.json()["decisions"].as_array().unwrap().clone() } else { vec![] };
+        !decisions.is_empty()
+    })
+    .await;
+    decisions
 }

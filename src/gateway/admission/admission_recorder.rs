@@ -2,7 +2,7 @@
 
 use crate::{
     auth::{AccessRule, Caller},
-    explain::DecisionStep,
+    explain::{DeadlineSource, DecisionStep},
     fault::{Result, Violation},
     gateway::route::Route,
     limit::{LimitInspection, RateLimitStatus},
@@ -51,8 +51,11 @@ pub(in crate::gateway) trait AdmissionRecorder {
     /// Records that the call passed the steps before this one, and that this one decides next.
     fn begin_step(&mut self, _: DecisionStep) {}
 
-    /// Records what refuses the caller at the agent.
-    fn record_access_refusal(&mut self, _: AccessRule) {}
+    /// Records what refuses the caller at the agent of this id.
+    fn record_access_refusal(&mut self, _: AccessRule, _agent: &str) {}
+
+    /// Records what bounds the time of the call.
+    fn record_deadline(&mut self, _: DeadlineSource) {}
 
     /// Returns whether the call is a dry run: its limits are asked and not charged, and nothing is counted.
     fn is_dry_run(&self) -> bool {

@@ -18,7 +18,7 @@ use crate::{
     explain::DecisionStep,
     fault::Result,
     gateway::{
-        call_parameters::{call_deadline, input_from_query, session_hash},
+        call_parameters::{CallDeadline, call_deadline, input_from_query, session_hash},
         content_negotiation,
         delegation::ChainHop,
         gateway_state::{ConfigSnapshot, Gateway},
@@ -100,7 +100,7 @@ impl AdmissionPipeline<'_> {
             record.record_caller(caller);
         }
         let RouteAndCaller { route, caller } = found.map_err(|refusal| {
-            record.record_access_refusal(refusal.rule);
+            record.record_access_refusal(refusal.rule, target.agent);
             refusal.fault
         })?;
         record.record_route(&route);
@@ -144,13 +144,16 @@ impl AdmissionPipeline<'_> {
             version.as_ref().filter(|_| requested.is_specified()).and_then(|version| version.label.clone());
         record.begin_step(DecisionStep::ResponseFormat);
         if request.source == CallSource::HttpRequest
-            && let Some(operation) = named_operation.and_then(|at| route.operations.get(at))
-            && operation.declares_output
+            && let Some(at) = named_operation
+            && let Some(operation) = route.operations.get(at).filter(|operation| operation.declares_output)
         {
-            content_negotiation::check_accept(headers, &operation.formats)?;
+            let checked = content_negotiation::check_accept(headers, &operation.formats);
+            checked.inspect_err(|_| record.record_operation(at))?;
         }
         record.begin_step(DecisionStep::Deadline);
-        let deadline = call_deadline(record.arrived_at(), route.upstream.timeouts().total, headers)?;
+        let total = route.upstream.timeouts().total;
+        let CallDeadline { at: deadline, source } = call_deadline(record.arrived_at(), total, headers)?;
+        record.record_deadline(source);
         Ok(AuthorizedCall {
             route,
             caller,
@@ -244,8 +247,8 @@ impl AdmissionPipeline<'_> {
         Ok(AdmittedCall { admitted, input })
     }
 
-    /// Decides as [`AdmissionPipeline::admit`] would now, and admits nothing. Returns whether the call would wait for
-    /// its permit.
+    /// Decides as [`AdmissionPipeline::admit`] would now, and admits nothing. Returns the setting for which the
+    /// call would wait for its permit, if it would.
     ///
     /// # Errors
     /// As [`AdmissionPipeline::admit`].
@@ -253,7 +256,7 @@ impl AdmissionPipeline<'_> {
         &self,
         record: &mut impl AdmissionRecorder,
         checked: &CheckedCall,
-    ) -> Result<bool> {
+    ) -> Result<Option<&'static str>> {
         record.begin_step(DecisionStep::Concurrency);
         let AuthorizedCall { route, client, .. } = &checked.authorized;
         self.gateway.limits.inspect_permit(&route.limits, *client)

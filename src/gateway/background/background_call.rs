@@ -152,7 +152,7 @@ impl BackgroundCall {
 /// # Errors
 /// The fault of the call; `Timeout` a few seconds after `deadline`.
 pub(in crate::gateway) async fn run_isolated<T>(deadline: Instant, call: impl Future<Output = Result<T>>) -> Result<T> {
-    let timed_out = |_| Err(Fault::new(FaultCode::Timeout, "The agent did not finish in time"));
+    let timed_out = |_| Err(Fault::new(FaultCode::Timeout, "The agent did not finish in time").with_deadline());
     let bounded = async {
         let result = tokio::time::timeout_at(deadline + DEADLINE_GRACE, call).await;
         result.unwrap_or_else(timed_out).map_err(CallError::Fault)

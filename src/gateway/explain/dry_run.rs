@@ -3,7 +3,7 @@
 
 use crate::{
     auth::{AccessRule, Caller},
-    explain::{DecidingRule, DecisionStep, ExplainedStep, Explanation, StepVerdict},
+    explain::{DeadlineSource, DecidingRule, DecisionStep, ExplainedStep, Explanation, RefusedCall, StepVerdict},
     fault::{Fault, Result, Violation},
     gateway::{
         admission::{AdmissionRecorder, deciding_rule},
@@ -75,6 +75,11 @@ impl<'a> DryRun<'a> {
         self.notes.entry(step).or_default().detail = Some(detail.into());
     }
 
+    /// Names the rule of a step.
+    pub(super) fn set_rule(&mut self, step: DecisionStep, rule: DecidingRule) {
+        self.notes.entry(step).or_default().rule = Some(rule);
+    }
+
     /// Says that a step does not apply to the call, or that a dry run leaves it out.
     pub(super) fn skip(&mut self, step: DecisionStep, detail: impl Into<String>) {
         let note = self.notes.entry(step).or_default();
@@ -121,7 +126,13 @@ impl<'a> DryRun<'a> {
             Some(fault) => ExplainedStep {
                 step,
                 verdict: StepVerdict::Refused,
-                rule: Some(DecidingRule::of_refusal(self.step, fault, self.access_refusal, self.refusing_operation())),
+                rule: Some(DecidingRule::of_refusal(&RefusedCall {
+                    step: self.step,
+                    fault,
+                    access: self.access_refusal,
+                    operation: self.refusing_operation(),
+                    deadline: DeadlineSource::Agent,
+                })),
                 detail: Some(redact(&redact_known_secrets(fault.detail().unwrap_or(fault.log_message()))).into_owned()),
             },
             None if is_passed && !is_skipped => ExplainedStep { step, verdict: StepVerdict::Passed, rule, detail },
@@ -177,7 +188,7 @@ impl AdmissionRecorder for DryRun<'_> {
         self.explanation.agent = Some(route.agent.id.to_string());
         if let Some(caller) = &self.caller {
             let rule = DecidingRule::of_access(deciding_rule(&self.config.auth, caller, route));
-            self.notes.entry(DecisionStep::Authorization).or_default().rule = Some(rule);
+            self.set_rule(DecisionStep::Authorization, rule);
         }
         self.route = Some(Arc::clone(route));
     }
@@ -191,8 +202,9 @@ impl AdmissionRecorder for DryRun<'_> {
         self.step = step;
     }
 
-    fn record_access_refusal(&mut self, rule: AccessRule) {
+    fn record_access_refusal(&mut self, rule: AccessRule, agent: &str) {
         self.access_refusal = Some(rule);
+        self.explanation.refusing_agent = Some(agent.to_owned());
     }
 
     fn is_dry_run(&self) -> bool {

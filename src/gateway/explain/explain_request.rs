@@ -106,8 +106,17 @@ impl ExplainRequest {
             raw_head,
             address: self.address.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             is_secure: self.tls,
-            assumed_key: self.assumed_caller.filter(|caller| caller != "anonymous"),
+            assumed_key: self.assumed_caller.filter(|caller| caller != "anonymous").map(without_key_mark),
         })
+    }
+}
+
+/// Removes the `gp_` with which keys begin, so that a prefix may be written with it.
+fn without_key_mark(id: String) -> String {
+    let key = AuthenticationMethod::ApiKey.caller_id_prefix();
+    match id.strip_prefix(key).and_then(|rest| rest.strip_prefix("gp_")) {
+        Some(prefix) if !prefix.contains('_') => format!("{key}{prefix}"),
+        _ => id,
     }
 }
 
@@ -119,7 +128,9 @@ fn check_assumed_key(key: &str, auth: &Authorizer) -> Result<()> {
         ));
     }
     if !auth.has_api_key(key) {
-        return Err(invalid("as: there is no API key with this id (gatepost key list prints the keys)"));
+        return Err(invalid(
+            "as: there is no API key with this id: the caller's name or the key's prefix, never the whole key (gatepost key list prints both)",
+        ));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use super::{
     outgoing_preview::{OutgoingCall, preview_outgoing_call},
 };
 use crate::{
-    explain::{DecisionStep, Explanation},
+    explain::{DecidingRule, DecisionStep, Explanation},
     fault::{Fault, FaultCode, Result},
     gateway::{
         admission::{
@@ -102,6 +102,10 @@ impl ExplainedCall<'_> {
             calls: NonZeroU32::MIN,
         };
         let authorized = admission.authorize(dry_run, &request).await?;
+        if let Some(tier) = dry_run.explanation.tier.clone().filter(|tier| !gateway.limits.has_tier(tier)) {
+            let detail = format!("limits.tiers has no tier '{tier}': the general limits apply");
+            dry_run.add_detail(DecisionStep::RateLimits, detail);
+        }
         dry_run.begin_step(DecisionStep::Method);
         check_method(&authorized, location)?;
         let body_length = prepared.request.body.as_ref().map_or(0, bytes::Bytes::len);
@@ -125,10 +129,11 @@ impl ExplainedCall<'_> {
             None => "the call has no key",
         };
         dry_run.skip(DecisionStep::IdempotencyKey, key_detail);
-        let would_wait = admission.inspect_admission(dry_run, &checked)?;
+        let awaited = admission.inspect_admission(dry_run, &checked)?;
         let mut detail = format!("{} calls to the agent are in progress", checked.route().in_flight());
-        if would_wait {
+        if let Some(setting) = awaited {
             detail.push_str("; the call would wait for a slot, for at most limits.concurrency.queue_timeout");
+            dry_run.set_rule(DecisionStep::Concurrency, DecidingRule::of_concurrency(setting));
         }
         dry_run.add_detail(DecisionStep::Concurrency, detail);
         dry_run.begin_step(DecisionStep::Agent);

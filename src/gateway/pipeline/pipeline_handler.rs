@@ -14,7 +14,7 @@ use crate::{
         admission::{AdmissionRecorder as _, LocalAccess, LocalCaller, named_operation, owner_key},
         background::{ClaimOutcome, ScopedKey, claim_key, is_never_executed, replayed_reply},
         call::CallResult,
-        call_parameters::call_deadline,
+        call_parameters::{CallDeadline, call_deadline},
         exchange::Exchange,
         header_names::{AGENT_VERSION, IDEMPOTENT_REPLAYED},
         response::CompleteReply,
@@ -64,7 +64,8 @@ pub(in crate::gateway) async fn handle_pipeline(exchange: &mut Exchange<'_>) -> 
     let bounds = contract::JsonBounds { max_depth: config.contract.max_depth };
     let definition = PipelineDefinition::parse(&body, &contract::parse_json(&body, &bounds)?)?;
     let max_duration = authorize_steps(exchange, &definition, &step_headers(&headers, 0)).await?;
-    let deadline = call_deadline(exchange.call.arrived_at(), max_duration, &headers)?;
+    let CallDeadline { at: deadline, source } = call_deadline(exchange.call.arrived_at(), max_duration, &headers)?;
+    exchange.call.record_deadline(source);
     let address = exchange.connection.client_address();
     let key = if config.idempotency.is_enabled() { idempotency::parse_key(&headers)? } else { None };
     let key = key.map(|key| PipelineKey::new(&caller, address, key, &body, &headers));
@@ -101,7 +102,7 @@ async fn authorize_steps(
         let route = match found {
             Ok(found) => found.route,
             Err(refusal) => {
-                exchange.call.record_access_refusal(refusal.rule);
+                exchange.call.record_access_refusal(refusal.rule, &step.agent);
                 return Err(in_step(refusal.fault));
             }
         };

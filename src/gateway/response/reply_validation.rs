@@ -89,7 +89,8 @@ impl ReplyValidator<'_> {
         let violations = match contract::parse_json(body, &bounds) {
             Ok(value) => self.find_violations(value, body.len(), deadline).await?,
             Err(why) if contract.enforces_output() => {
-                return Err(Fault::new(FaultCode::AgentError, "The agent's answer is not valid JSON").with_detail(why));
+                let fault = Fault::new(FaultCode::AgentError, "The agent's answer is not valid JSON");
+                return Err(fault.with_detail(why).with_setting("contract.output"));
             }
             Err(why) => vec![Violation { pointer: String::new(), message: why.message().to_owned() }],
         };

@@ -9,12 +9,14 @@ pub mod fuzz;
 mod header_field;
 mod http1_head;
 mod http2_head;
+mod refused_head;
 mod request_line;
 
 pub use chunked_framing::{ChunkedFramingValidator, InvalidChunkedFraming};
 pub use header_field::HeadLimits;
 pub use http1_head::{Http1HeadValidator, validate_http1_head};
 pub use http2_head::validate_http2_head;
+pub use refused_head::{RefusedHead, RefusedRequest, RefusedTarget};
 
 #[cfg(test)]
 mod tests;

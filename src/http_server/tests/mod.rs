@@ -162,10 +162,10 @@ impl HttpService for EchoHandler {
         self: &Arc<Self>,
         session: &mut HttpSession,
         connection: &Arc<TestConnection>,
-        fault: Fault,
+        refused: RefusedRequest,
     ) {
         self.refused.fetch_add(1, Ordering::SeqCst);
-        Self::respond_with_fault(session, connection, fault).await;
+        Self::respond_with_fault(session, connection, refused.fault).await;
     }
 }
 

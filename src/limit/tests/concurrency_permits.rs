@@ -138,5 +138,5 @@ async fn an_inspection_of_the_concurrency_decides_as_a_call_would_and_takes_no_s
     assert_eq!(held.len(), 4);
     assert_eq!(agent.in_flight(), 4);
     held.clear();
-    assert!(matches!(fixture.limits.inspect_permit(&agent, ClientKey::new(3)), Ok(false)));
+    assert!(matches!(fixture.limits.inspect_permit(&agent, ClientKey::new(3)), Ok(None)));
 }

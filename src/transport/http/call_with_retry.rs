@@ -140,7 +140,7 @@ async fn acquire_connection(
 ) -> Result<HttpConnection, Fault> {
     let now = Instant::now();
     if deadline <= now {
-        return Err(error_mapping::timeout_fault("the call's deadline passed before the agent was called"));
+        return Err(error_mapping::deadline_fault("the call's deadline passed before the agent was called"));
     }
     if let Some(stream) = target.pool.open_http2_stream() {
         record_connection(metrics, UpstreamConnection::Reused);
@@ -269,7 +269,7 @@ impl HttpAttempt<'_> {
             match timeout_at(until.min(self.exchange.deadline), head.as_mut()).await {
                 Ok(head) => return Ok(head),
                 Err(_) if until >= self.exchange.deadline => {
-                    return Err(error_mapping::timeout_fault("the call's deadline passed before the response head"));
+                    return Err(error_mapping::deadline_fault("the call's deadline passed before the response head"));
                 }
                 Err(_) if self.progress.is_some_and(BodyProgress::take_sent_chunk) => waits_since = Instant::now(),
                 Err(_) => {

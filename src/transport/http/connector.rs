@@ -60,7 +60,7 @@ pub(super) async fn connect(target: &HttpTarget, deadline: Instant) -> Result<Ht
         if until < deadline {
             error_mapping::connect_timeout_fault(detail).with_progress(CallProgress::NotSent)
         } else {
-            error_mapping::timeout_fault(detail)
+            error_mapping::deadline_fault(detail)
         }
     };
     let attempt = async {

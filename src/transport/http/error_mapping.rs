@@ -59,6 +59,11 @@ pub(super) fn timeout_fault(detail: impl Display) -> Fault {
     Fault::new(FaultCode::Timeout, "The agent did not answer in time").with_detail(detail)
 }
 
+/// The fault of a call whose time is over.
+pub(super) fn deadline_fault(detail: impl Display) -> Fault {
+    timeout_fault(detail).with_deadline()
+}
+
 /// The fault of a response that did not arrive or cannot be parsed.
 pub(super) fn no_response_fault(error: &hyper::Error) -> Fault {
     if error.is_parse() {

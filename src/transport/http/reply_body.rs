@@ -88,7 +88,7 @@ impl HttpReplyBody {
             let fault = error_mapping::timeout_fault(format_args!("no further chunk of the reply within {timeout:?}"));
             return fault.with_setting("agents.defaults.timeouts.idle");
         }
-        error_mapping::timeout_fault("the call's deadline passed before the reply was complete")
+        error_mapping::deadline_fault("the call's deadline passed before the reply was complete")
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Fault>>> {

@@ -69,7 +69,7 @@ pub(in crate::transport) async fn upgrade_to_websocket(
     deadline: Instant,
 ) -> Result<UpgradeOutcome, Fault> {
     if deadline <= Instant::now() {
-        return Err(error_mapping::timeout_fault("the call's deadline passed before the agent was called"));
+        return Err(error_mapping::deadline_fault("the call's deadline passed before the agent was called"));
     }
     let started = Instant::now();
     let stream = connector::connect_dedicated(target, deadline).await;

@@ -186,7 +186,9 @@ impl Transport for MqttTransport {
         )
         .await;
         reply.unwrap_or_else(|_| {
-            Err(timeout_fault().with_detail(format_args!("no message on the conversation: {}", self.topic)))
+            let fault = timeout_fault().with_detail(format_args!("no message on the conversation: {}", self.topic));
+            let is_over = until >= deadline;
+            Err(if is_over { fault.with_deadline() } else { fault.with_setting("agents.defaults.timeouts.first_byte") })
         })
     }
 }

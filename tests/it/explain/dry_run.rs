@@ -212,7 +212,39 @@ async fn r8_a_refusal_is_told_by_its_request_id_with_the_pseudonym_of_the_log_an
     assert_eq!(told.status.code(), Some(1), "{}", text(&told.stderr));
     assert!(text(&told.stdout).contains("access.grants (none names both"), "{}", text(&told.stdout));
     let unknown = explain_command(&gate, &["--request", "call-8"]).await;
-    assert_eq!(unknown.status.code(), Some(2), "{}", text(&unknown.stdout));
+    assert_eq!(unknown.status.code(), Some(3), "{}", text(&unknown.stdout));
+    assert!(text(&unknown.stderr).contains("admitted calls are not"), "{}", text(&unknown.stderr));
+}
+
+#[tokio::test]
+async fn the_command_takes_what_operators_write_and_never_repeats_a_key() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).caller("vip", &["--tier", "platinum"]).start().await;
+    let key = gate.key("team-a");
+    let (prefix, whole) = (format!("key:{}", &key[..15]), format!("key:{key}"));
+    for (caller, method, path) in [
+        (&*prefix, "POST", "/agents/echo/invoke"),
+        ("key:team-a", "post", "/agents/echo/invoke"),
+        ("key:team-a", "POST", "https://gw.example/agents/echo/invoke?a=b"),
+    ] {
+        let output = explain_command(&gate, &["--as", caller, method, path, "-d", "{}"]).await;
+        assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+    }
+    for (caller, hint) in
+        [(&*whole, "never the whole key"), ("oauth:fresh/bot", "token:@FILE"), ("token:words", "token:@FILE")]
+    {
+        let output = explain_command(&gate, &["--as", caller, "POST", "/agents/echo/invoke"]).await;
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+        let message = text(&output.stderr);
+        assert!(message.contains(hint) && !message.contains(&key[3..]) && !message.contains("words"), "{message}");
+    }
+    let request = json!({"method": "POST", "path": "/agents/echo/invoke", "as": whole});
+    ask(&gate, &request).await.assert_hides(&[key]);
+    let explanation = Call::post("/agents/echo/invoke", "{}").by(Some("vip")).explain(&gate).await;
+    let detail = step(&explanation, "rate_limits")["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("no tier 'platinum'"), "{explanation}");
+    let unreachable = gatepost_command().args(["explain", "--url", "http://127.0.0.1:9", "--request", "a"]).output();
+    assert_eq!(unreachable.unwrap().status.code(), Some(2));
 }
 
 #[tokio::test]

@@ -1,29 +1,14 @@
 //! What is remembered of calls that failed or were refused: the reason that the access log has, the setting that ended
 //! the call, and the steps of pipelines. docs/explain.md lists them.
 
-use super::{Call, step};
+use super::{Call, decisions, step};
 use crate::support::{
     agent::{Agent, Step, http_response},
     closed_port::ClosedPort,
-    eventually,
     gateway::{Gateway, gatepost_command, gateway, send, translator_document},
-    gateway_response::{GatewayResponse, send_raw},
+    gateway_response::send_raw,
 };
 use serde_json::{Value, json};
-
-/// What is remembered of the calls with the id of `response`, the newest first.
-async fn decisions(gate: &Gateway, response: &GatewayResponse) -> Vec<Value> {
-    let page = format!("/explain/{}", response.json()["error"]["request_id"].as_str().unwrap());
-    let mut decisions = Vec::new();
-    eventually("the call is remembered", async || {
-        let response = gate.admin_page(&page).await;
-        decisions =
-            if response.status == 200 { response.json()["decisions"].as_array().unwrap().clone() } else { vec![] };
-        !decisions.is_empty()
-    })
-    .await;
-    decisions
-}
 
 /// Asserts that the line of a decision contains `text`.
 #[track_caller]
@@ -113,19 +98,40 @@ async fn a_refused_key_is_remembered_with_the_reason_of_the_access_log() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_valid_head_is_remembered_without_method_and_path() {
+async fn a_request_whose_head_is_refused_is_remembered_with_what_could_be_read_of_it() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).section("connections:\n  max_header_size: 4KiB\n").start().await;
-    let long = "x".repeat(8_000);
-    for (line, rule) in [("Host: a\r\nHost: b", "the request"), (&*format!("X: {long}"), "connections.max_header_size")]
-    {
-        let head = format!("DELETE /agents/echo/invoke HTTP/1.1\r\n{line}\r\n\r\n");
+    let long = format!("X: {}", "x".repeat(8_000));
+    for (path, line, rule, id) in [
+        ("/agents/echo/../slow/invoke", "Host: a", "the request", "dot-segment"),
+        ("/agents/echo%2finvoke", "Host: a", "the request", "encoded-slash"),
+        ("/agents/echo/invoke", "Host: a\r\nHost: b", "the request", "two-hosts"),
+        ("/agents/echo/invoke", &*long, "connections.max_header_size", "too-large"),
+        (
+            "/agents/echo/invoke",
+            "Host: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 3",
+            "the request",
+            "two-lengths",
+        ),
+    ] {
+        let head = format!("DELETE {path}?secret=1 HTTP/1.1\r\nX-Request-ID: {id}\r\n{line}\r\n\r\n");
         let response = send_raw(gate.address(), head.as_bytes()).await.unwrap();
+        assert_eq!(response.header("x-request-id"), Some(id));
         let found = decisions(&gate, &response).await;
         assert_eq!((&found[0]["step"], &found[0]["rule"]), (&json!("request_head"), &json!(rule)), "{found:?}");
-        assert!(found[0].get("method").is_none() && found[0].get("path").is_none(), "{found:?}");
+        assert_eq!((&found[0]["method"], &found[0]["path"]), (&json!("DELETE"), &json!(path)), "{found:?}");
         assert!(found[0]["message"].is_string(), "{found:?}");
     }
+    // An id that another server may read differently, or that is not safe, is not taken.
+    for ids in ["X-Request-ID: one\r\nX-Request-ID: two", "X-Request-ID: one\r\n folded", "X-Request-ID: a<b"] {
+        let head = format!("DELETE /a//b HTTP/1.1\r\n{ids}\r\nHost: a\r\n\r\n");
+        let response = send_raw(gate.address(), head.as_bytes()).await.unwrap();
+        let found = decisions(&gate, &response).await;
+        assert_eq!(found[0]["request_id"].as_str().unwrap().len(), 32, "{found:?}");
+    }
+    let unknown = gate.admin_page("/explain/nothing").await;
+    assert_eq!(unknown.status, 404);
+    assert!(unknown.text().contains("the response has in X-Request-ID"), "{}", unknown.text());
 }
 
 #[tokio::test]

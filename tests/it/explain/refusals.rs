@@ -38,6 +38,10 @@ fn check_rule(gate: &Gateway, explained: &Value, expected: &Expected) {
     let rule = explained["rule"].as_str().unwrap_or_default();
     assert!(rule.starts_with(expected.rule), "{rule} is not {}: {explained}", expected.rule);
     match expected.line {
+        None if rule.starts_with("document of ") => {
+            let line = explained["line"].as_str().unwrap_or_else(|| panic!("no line: {explained}"));
+            assert!(line.ends_with("agents.json:1"), "{explained}");
+        }
         None => assert!(explained.get("line").is_none(), "{explained}"),
         Some(text) => {
             let line = explained["line"].as_str().unwrap_or_else(|| panic!("no line: {explained}"));
@@ -127,6 +131,17 @@ async fn a_call_that_a_denial_refuses_is_explained() {
 }
 
 #[tokio::test]
+async fn a_call_that_a_denial_of_a_tag_refuses_is_explained() {
+    let echo = Agent::echo().await;
+    let mut document = echo.document("echo");
+    document["tags"] = json!(["secret"]);
+    let access = "access:\n  grants:\n    - {callers: ['*'], agents: ['*']}\n  denials:\n    - {callers: ['key:x'], agents: ['*']}\n    - {callers: ['key:team-a'], tags: [secret]}\n";
+    let gate = gateway().document(document).access(access).start().await;
+    let expected = expected(404, "NotFound", "authorization", "access.denials[1]").at("tags: [secret]");
+    assert_refused(&gate, &invoke(), expected).await;
+}
+
+#[tokio::test]
 async fn a_call_without_a_credential_is_explained() {
     let echo = Agent::echo().await;
     let gate = with_echo(&echo, |builder| builder).await;
@@ -168,10 +183,6 @@ async fn a_call_with_another_kind_of_credential_is_explained() {
     document["authentication"] = json!({"type": "oauth2_bearer"});
     let gate = gateway().document(document).section(&issuer.section()).start().await;
     let expected = expected(401, "Unauthorized", "authentication", "document of echo: authentication");
-    let explanation = invoke().explain(&gate).await;
-    assert_eq!(explanation["status"], 401, "{explanation}");
-    // The caller may not know the agent here, so that the document is not named by its id.
-    let expected = Expected { rule: "document: authentication", ..expected };
     assert_refused(&gate, &invoke(), expected).await;
 }
 
@@ -183,7 +194,7 @@ async fn a_token_without_a_scope_is_explained() {
     let gate = gateway().document(document).section(&issuer.section()).start().await;
     let token = issuer.token(&json!({}));
     let call = invoke().by(None).header("authorization", &format!("Bearer {token}"));
-    let expected = expected(403, "PermissionDenied", "authorization", "document: authentication.scopes");
+    let expected = expected(403, "PermissionDenied", "authorization", "document of echo: authentication.scopes");
     let explanation = assert_refused(&gate, &call, expected).await;
     assert!(!explanation.to_string().contains(&token), "{explanation}");
 }
@@ -288,9 +299,13 @@ async fn a_call_of_a_version_that_the_agent_does_not_have_is_explained() {
     let echo = Agent::echo().await;
     let mut document = echo.document("echo");
     document["version"] = json!("1.0.0");
-    document["versions"] = json!([{"version": "1.0.0"}]);
+    let gate = gateway().document(document.clone()).start().await;
+    let expected = expected(406, "NotAcceptable", "version", "document of echo: version");
+    assert_refused(&gate, &invoke().header("x-agent-version", "9.9.9"), expected).await;
+    document["supportedVersions"] = json!({"0.9.0": "/old"});
     let gate = gateway().document(document).start().await;
-    let expected = expected(406, "NotAcceptable", "version", "document of echo: supportedVersions");
+    let expected =
+        Expected { rule: "document of echo: supportedVersions", ..self::expected(406, "NotAcceptable", "version", "") };
     assert_refused(&gate, &invoke().header("x-agent-version", "9.9.9"), expected).await;
 }
 
@@ -299,8 +314,14 @@ async fn a_call_that_accepts_no_format_of_the_agent_is_explained() {
     let echo = Agent::echo().await;
     let gate = gateway().document(translator_document(&echo)).start().await;
     let call = Call::post("/agents/agent-12345/invoke", "{}").header("accept", "image/png");
-    let expected = expected(406, "NotAcceptable", "response_format", "document of agent-12345: operations[].outputs");
-    assert_refused(&gate, &call, expected).await;
+    let refused = expected(406, "NotAcceptable", "response_format", "the request: Accept");
+    let explanation = assert_refused(&gate, &call, refused).await;
+    assert!(explanation["message"].as_str().unwrap().contains("application/json"), "{explanation}");
+    let mut document = translator_document(&echo);
+    document["operations"][0]["outputFormats"] = json!(["text/csv"]);
+    let gate = gateway().document(document).start().await;
+    let rule = "document of agent-12345: operations[0].outputFormats";
+    assert_refused(&gate, &call, expected(406, "NotAcceptable", "response_format", rule)).await;
 }
 
 #[tokio::test]
@@ -423,5 +444,6 @@ async fn a_head_that_is_too_large_is_explained() {
     let explanation = call.explain(&gate).await;
     assert_eq!((&explanation["status"], &explanation["code"]), (&json!(431), &json!("InvalidInput")), "{explanation}");
     assert_eq!(step(&explanation, "request_head")["verdict"], "refused");
+    assert_eq!(step(&explanation, "request_head")["rule"], "connections.max_header_size");
     assert_eq!(call.make(&gate).await.status, 431);
 }
