@@ -85,6 +85,23 @@ impl GatewayAdminState {
         self.gateway.catalogue.report_draining();
     }
 
+    /// Returns decisions as operators read them: redacted, each with the line of its rule.
+    fn decisions_to_json(&self, decisions: Vec<Decision>) -> Vec<Value> {
+        let rules = self.rules.load_full();
+        let to_json = |mut decision: Decision| {
+            // As the access log has it.
+            decision.target.iter_mut().for_each(|target| target.path = redact(&target.path).into());
+            let caller = decision.caller.as_deref().map(|caller| self.gateway.access_log.logged_caller(caller));
+            decision.to_json(&DecisionView {
+                caller: caller.as_deref(),
+                locator: &rules.locator,
+                loaded_at: rules.loaded_at,
+                redact: redact_agent_text,
+            })
+        };
+        decisions.into_iter().map(to_json).collect()
+    }
+
     pub(super) fn clear_config_problems(&self) {
         *self.config_problems.lock() = None;
     }
@@ -186,20 +203,11 @@ impl AdminState for GatewayAdminState {
     }
 
     fn find_decisions(&self, request_id: &str) -> Vec<Value> {
-        let rules = self.rules.load_full();
-        let decisions = self.gateway.recent_decisions.find(request_id);
-        let to_json = |mut decision: Decision| {
-            // As the access log has it.
-            decision.target.iter_mut().for_each(|target| target.path = redact(&target.path).into());
-            let caller = decision.caller.as_deref().map(|caller| self.gateway.access_log.logged_caller(caller));
-            decision.to_json(&DecisionView {
-                caller: caller.as_deref(),
-                locator: &rules.locator,
-                loaded_at: rules.loaded_at,
-                redact: redact_agent_text,
-            })
-        };
-        decisions.into_iter().map(to_json).collect()
+        self.decisions_to_json(self.gateway.recent_decisions.find(request_id))
+    }
+
+    fn find_decisions_of_agent(&self, agent: &str) -> Vec<Value> {
+        self.decisions_to_json(self.gateway.recent_decisions.find_of_agent(agent))
     }
 
     fn audit_log(&self) -> Option<Arc<AuditLog>> {

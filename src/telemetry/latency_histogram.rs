@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Upper bounds of the buckets in microseconds: from the gateway's own time to an hour, the longest deadline.
-const BUCKET_BOUNDS_MICROS: [u64; 23] = [
+pub(super) const BUCKET_BOUNDS_MICROS: [u64; 23] = [
     100,
     250,
     500,
@@ -90,6 +90,15 @@ impl LazyHistogram {
     /// Adds one duration, and returns the index of its bucket.
     pub(super) fn observe(&self, duration: Duration) -> usize {
         self.0.get_or_init(Box::default).observe(duration)
+    }
+
+    /// Returns the number of durations in each bucket; nothing before the first observation.
+    pub(super) fn bucket_counts(&self) -> impl Iterator<Item = u64> {
+        let counts = |histogram: &Box<LatencyHistogram>| {
+            let overflow = histogram.overflow_count.load(Relaxed);
+            histogram.bucket_counts.each_ref().map(|count| count.load(Relaxed)).into_iter().chain([overflow])
+        };
+        self.0.get().map(counts).into_iter().flatten()
     }
 
     /// Returns the Prometheus histogram; `None` if nothing was observed.
