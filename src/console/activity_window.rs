@@ -143,9 +143,10 @@ impl ActivityWindow {
             if new.calls > 0 && called < MAX_AGENTS {
                 agent.intervals.push_back(AgentInterval { number: self.number, calls: new });
             }
-            match agent.intervals.is_empty() {
-                true => agent.intervals = VecDeque::new(),
-                false => called += 1,
+            if agent.intervals.is_empty() {
+                agent.intervals = VecDeque::new();
+            } else {
+                called += 1;
             }
             self.agents.insert(label, agent);
         }

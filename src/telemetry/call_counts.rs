@@ -109,7 +109,9 @@ mod tests {
 
     fn counts(durations: &[u64]) -> DurationCounts {
         let histogram = LazyHistogram::default();
-        durations.iter().for_each(|micros| drop(histogram.observe(Duration::from_micros(*micros))));
+        for micros in durations {
+            histogram.observe(Duration::from_micros(*micros));
+        }
         let mut counts = DurationCounts::default();
         assert_eq!(counts.add_histogram(&histogram), durations.len() as u64);
         counts

@@ -62,6 +62,10 @@ impl LatencyHistogram {
         bucket
     }
 
+    fn bucket_counts(&self) -> impl Iterator<Item = u64> {
+        self.bucket_counts.iter().chain([&self.overflow_count]).map(|count| count.load(Relaxed))
+    }
+
     /// Returns the Prometheus histogram; `None` if nothing was observed.
     pub(super) fn collect(&self) -> Option<proto::Histogram> {
         let mut count_so_far = 0;
@@ -94,11 +98,7 @@ impl LazyHistogram {
 
     /// Returns the number of durations in each bucket; nothing before the first observation.
     pub(super) fn bucket_counts(&self) -> impl Iterator<Item = u64> {
-        let counts = |histogram: &Box<LatencyHistogram>| {
-            let overflow = histogram.overflow_count.load(Relaxed);
-            histogram.bucket_counts.each_ref().map(|count| count.load(Relaxed)).into_iter().chain([overflow])
-        };
-        self.0.get().map(counts).into_iter().flatten()
+        self.0.get().into_iter().flat_map(|histogram| histogram.bucket_counts())
     }
 
     /// Returns the Prometheus histogram; `None` if nothing was observed.

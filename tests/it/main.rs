@@ -17,6 +17,7 @@ mod commands;
 mod config_warnings;
 mod configuration;
 mod connection_handling;
+mod console_agents;
 mod cors;
 mod delegation;
 mod demo;
