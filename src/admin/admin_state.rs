@@ -59,6 +59,11 @@ pub trait AdminState: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns the recent refusals and failures of calls of this agent, the newest first.
+    fn find_decisions_of_agent(&self, _agent: &str) -> Vec<Value> {
+        Vec::new()
+    }
+
     /// Returns the audit log; `None` records no changes.
     fn audit_log(&self) -> Option<Arc<AuditLog>> {
         None

@@ -74,6 +74,24 @@ impl GatewayAdminState {
         self.gateway.catalogue.report_draining();
     }
 
+    /// Returns decisions as operators read them: redacted, each with the line of its rule.
+    fn decisions_to_json(&self, decisions: Vec<Decision>) -> Vec<Value> {
+        let documents = self.document_search();
+        let Some(rules_in_force) = self.gateway.recent_decisions.rules_in_force() else { return Vec::new() };
+        let to_json = |mut decision: Decision| {
+            // As the access log has it.
+            decision.target.iter_mut().for_each(|target| target.path = redact(&target.path).into());
+            let caller = decision.caller.as_deref().map(|caller| self.gateway.access_log.logged_caller(caller));
+            decision.to_json(&DecisionView {
+                caller: caller.as_deref(),
+                rules_in_force: &rules_in_force,
+                documents: &documents,
+                redact: redact_agent_text,
+            })
+        };
+        decisions.into_iter().map(to_json).collect()
+    }
+
     pub(super) fn clear_config_problems(&self) {
         *self.config_problems.lock() = None;
     }
@@ -185,21 +203,11 @@ impl AdminState for GatewayAdminState {
     }
 
     fn find_decisions(&self, request_id: &str) -> Vec<Value> {
-        let (recent, documents) = (&self.gateway.recent_decisions, self.document_search());
-        let Some(rules_in_force) = recent.rules_in_force() else { return Vec::new() };
-        let decisions = recent.find(request_id);
-        let to_json = |mut decision: Decision| {
-            // As the access log has it.
-            decision.target.iter_mut().for_each(|target| target.path = redact(&target.path).into());
-            let caller = decision.caller.as_deref().map(|caller| self.gateway.access_log.logged_caller(caller));
-            decision.to_json(&DecisionView {
-                caller: caller.as_deref(),
-                rules_in_force: &rules_in_force,
-                documents: &documents,
-                redact: redact_agent_text,
-            })
-        };
-        decisions.into_iter().map(to_json).collect()
+        self.decisions_to_json(self.gateway.recent_decisions.find(request_id))
+    }
+
+    fn find_decisions_of_agent(&self, agent: &str) -> Vec<Value> {
+        self.decisions_to_json(self.gateway.recent_decisions.find_of_agent(agent))
     }
 
     fn audit_log(&self) -> Option<Arc<AuditLog>> {

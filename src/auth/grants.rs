@@ -80,6 +80,11 @@ impl GrantConfig {
         let patterns = self.agents.iter().chain(&self.tags).chain(&self.capabilities);
         patterns.into_iter().any(|pattern| pattern.as_str().bytes().all(|byte| byte == b'*'))
     }
+
+    /// Returns whether the grant names the agent: by its id, a tag or a capability.
+    pub fn names_agent(&self, agent: &Agent) -> bool {
+        RulePatterns::from(self).names_agent(agent)
+    }
 }
 
 /// A denial: these callers may not call these agents, whatever grants say.
@@ -96,6 +101,13 @@ pub struct DenialConfig {
     pub tags: Vec<Glob>,
     /// Capabilities, or patterns; matches agents with any of them as well.
     pub capabilities: Vec<Glob>,
+}
+
+impl DenialConfig {
+    /// Returns whether the denial names the agent: by its id, a tag or a capability.
+    pub fn names_agent(&self, agent: &Agent) -> bool {
+        RulePatterns::from(self).names_agent(agent)
+    }
 }
 
 /// The grants and denials that name a caller, or that name an agent.
@@ -204,6 +216,14 @@ impl<'a> From<&'a DenialConfig> for RulePatterns<'a> {
 }
 
 impl RulePatterns<'_> {
+    /// Returns whether the rule names the agent, as [`GrantIndex::rules_for_agent`] finds it.
+    fn names_agent(&self, agent: &Agent) -> bool {
+        let matches = |patterns: &[Glob], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+        matches(self.agents, agent.id.as_str())
+            || agent.tags.iter().any(|tag| matches(self.tags, tag))
+            || agent.capabilities.iter().any(|capability| matches(self.capabilities, capability))
+    }
+
     /// Returns the problems of the rule.
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();

@@ -1,5 +1,6 @@
 //! What the pages read.
 
+use super::activity::Activity;
 use crate::{
     admin::AdminState,
     config::{GatewayConfig, SettingLocations},
@@ -44,11 +45,17 @@ pub struct ConfigInForce {
 
 /// State that every page has.
 #[derive(Clone)]
-pub(super) struct ConsoleContext(Arc<ConsoleServices>);
+pub(super) struct ConsoleContext {
+    services: Arc<ConsoleServices>,
+    /// The calls of the last minutes.
+    pub(super) activity: Arc<Activity>,
+}
 
 impl ConsoleContext {
+    /// Begins to read the counters of calls, on the runtime of the current thread.
     pub(super) fn new(services: ConsoleServices) -> Self {
-        Self(Arc::new(services))
+        let activity = Activity::start(Arc::clone(&services.gateway.metrics));
+        Self { services: Arc::new(services), activity }
     }
 }
 
@@ -56,6 +63,6 @@ impl Deref for ConsoleContext {
     type Target = ConsoleServices;
 
     fn deref(&self) -> &ConsoleServices {
-        &self.0
+        &self.services
     }
 }

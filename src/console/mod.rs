@@ -2,12 +2,20 @@
 //! script that keeps lists up to date; every page works without it. `admin::access` decides who sees the pages and
 //! whose forms change something; this module reads the gateway's state and writes pages.
 
+mod activity;
+mod activity_window;
+mod agent_access;
+mod agent_list;
+mod agent_page;
 mod agent_pages;
+mod agent_sections;
+mod attention;
 mod call_pages;
 mod changed_settings;
 mod configuration_page;
 mod console_context;
 mod console_page;
+mod document_view;
 mod explain_pages;
 mod explanation_view;
 mod overview_page;
@@ -27,7 +35,7 @@ use axum::{
 };
 use console_context::ConsoleContext;
 
-/// Returns the pages.
+/// Returns the pages. Must be called on the runtime of calls, where the console reads the counters of calls.
 pub fn build_pages(services: ConsoleServices) -> ConsolePages {
     let router = Router::new()
         .route("/", get(|| async { Redirect::to("/console") }))
@@ -35,6 +43,8 @@ pub fn build_pages(services: ConsoleServices) -> ConsolePages {
         .route("/console/agents", get(agent_pages::list_agents))
         .route("/console/agents/{id}/try", get(try_pages::show_form).post(try_pages::call_agent))
         .merge(call_routes())
+        .route("/console/agents/{id}", get(agent_page::show_agent))
+        .route("/console/rejected-documents", get(agent_pages::list_rejected_documents))
         .with_state(ConsoleContext::new(services));
     ConsolePages { router, assets: console_page::assets() }
 }

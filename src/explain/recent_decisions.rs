@@ -175,9 +175,19 @@ impl RecentDecisions {
 
     /// Returns the decisions about calls with this id, the newest first.
     pub fn find(&self, id: &str) -> Vec<Decision> {
+        self.find_newest(|decision| decision.id == id)
+    }
+
+    /// Returns the decisions about calls of an agent, the newest first. Those that hide the agent from its caller have
+    /// no agent.
+    pub fn find_of_agent(&self, agent: &str) -> Vec<Decision> {
+        self.find_newest(|decision| decision.agent.as_ref().is_some_and(|id| id.as_str() == agent))
+    }
+
+    fn find_newest(&self, is_wanted: impl Fn(&Decision) -> bool) -> Vec<Decision> {
         let table = self.table.lock();
         let all = table.by_client.values().flatten();
-        let mut found: Vec<&(u64, Decision)> = all.filter(|(_, decision)| decision.id == id).collect();
+        let mut found: Vec<&(u64, Decision)> = all.filter(|(_, decision)| is_wanted(decision)).collect();
         found.sort_unstable_by_key(|(number, _)| std::cmp::Reverse(*number));
         found.into_iter().take(MAX_FOUND).map(|(_, decision)| decision.clone()).collect()
     }

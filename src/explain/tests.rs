@@ -53,6 +53,21 @@ fn one_caller_has_at_most_a_quarter_of_the_refusals_and_replaces_its_own() {
 }
 
 #[test]
+fn the_decisions_of_an_agent_are_found_newest_first_up_to_a_bound() {
+    let recent = RecentDecisions::default();
+    recent.set_max(1_000);
+    for at in 0..60_u64 {
+        let agent = if at % 2 == 0 { "even" } else { "odd" };
+        recent.record(ClientKey::new(at), Decision { agent: agent.parse().ok(), ..decision(&at.to_string()) });
+    }
+    recent.record(ClientKey::new(99), decision("hidden"));
+    let ids: Vec<String> = recent.find_of_agent("odd").into_iter().map(|decision| decision.id).collect();
+    let expected: Vec<String> = (0..20).map(|at| (59 - 2 * at).to_string()).collect();
+    assert_eq!(ids, expected);
+    assert!(recent.find_of_agent("eve").is_empty() && recent.find_of_agent("").is_empty());
+}
+
+#[test]
 fn of_a_long_method_the_beginning_is_kept() {
     let recent = RecentDecisions::default();
     recent.set_max(4);

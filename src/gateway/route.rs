@@ -341,6 +341,16 @@ impl Route {
         }
     }
 
+    /// Returns the agent's limits.
+    pub fn limits(&self) -> &AgentLimits {
+        &self.limits
+    }
+
+    /// Returns the agent's metrics.
+    pub fn metrics(&self) -> &AgentMetrics {
+        &self.metrics
+    }
+
     /// Returns the number of calls that the agent is processing.
     pub fn in_flight(&self) -> u32 {
         self.limits.in_flight()

@@ -75,6 +75,21 @@ impl AgentLimits {
         self.in_flight.load(Relaxed)
     }
 
+    /// Returns the rates in force.
+    pub fn rates(&self) -> Vec<Rate> {
+        self.active.load().buckets.iter().map(|buckets| buckets.rule().rate).collect()
+    }
+
+    /// Returns the maximum of concurrent calls, if there is one.
+    pub fn max_concurrency(&self) -> Option<NonZeroU32> {
+        self.active.load().concurrency.as_ref().map(|limiter| limiter.max_concurrency)
+    }
+
+    /// Returns the adaptive concurrency limit, if one is in effect.
+    pub fn adaptive_limit(&self) -> Option<u32> {
+        self.active.load().concurrency.as_ref()?.adaptive_limit()
+    }
+
     /// Sets the metrics that report refused and waiting calls, and the adaptive concurrency limit.
     pub fn set_metrics(&self, metrics: &Arc<AgentMetrics>) {
         self.metrics.set(metrics);

@@ -117,6 +117,11 @@ impl ConcurrencyLimiter {
         }
     }
 
+    /// Returns the adaptive limit, if one is in effect.
+    pub(super) fn adaptive_limit(&self) -> Option<u32> {
+        self.adaptive.get().map(|adaptive| adaptive.limit.current())
+    }
+
     /// Acquires a slot if one is free and no call is queued.
     pub(super) fn try_acquire(self: &Arc<Self>, client: ClientKey, max_share: MaxShare) -> Option<ConcurrencySlot> {
         let client_slot = if max_share.is_unlimited() {

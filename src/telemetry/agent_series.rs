@@ -3,6 +3,7 @@
 //! `bc` and agent `ab` with operation `c` would share a counter.
 
 use super::{
+    call_counts::{CallCounts, DurationCounts},
     caller_class::{MAX_CALLER_CLASSES, TierClasses},
     exemplars::TracedHistogram,
     latency_histogram::LazyHistogram,
@@ -83,6 +84,21 @@ impl AgentSeries {
         Arc::new(Self { label, ..Self::default() })
     }
 
+    /// Returns the calls so far.
+    fn counts(&self) -> CallCounts {
+        let mut counts = CallCounts::default();
+        for (blame, (classes, count)) in CallBlame::ALL.iter().zip(self.call_durations.iter().zip(&mut counts.by_blame))
+        {
+            let mut durations = DurationCounts::default();
+            *count = classes.iter().map(|class| durations.add_histogram(&class.durations)).sum();
+            if matches!(blame, CallBlame::None | CallBlame::Agent) {
+                counts.durations.add(&durations);
+            }
+        }
+        counts.gateway_durations.add_histogram(&self.gateway_duration);
+        counts
+    }
+
     pub(super) fn operation(&self, name: &str) -> Arc<OperationCounters> {
         let mut operations = self.operations.lock();
         let name = if operations.len() < MAX_OPERATIONS_PER_AGENT || operations.contains_key(name) {
@@ -111,6 +127,8 @@ pub(super) struct CallSeries {
     pub(super) agents: Mutex<HashMap<AgentId, Arc<AgentSeries>>>,
     pub(super) unknown: Arc<AgentSeries>,
     pub(super) other: Arc<AgentSeries>,
+    /// The calls of agents whose series were removed, so that totals never fall.
+    removed: Mutex<CallCounts>,
     pub(super) tiers: TierClasses,
 }
 
@@ -121,6 +139,7 @@ impl CallSeries {
             agents: Mutex::default(),
             unknown: AgentSeries::new(UNKNOWN_LABEL.into()),
             other: AgentSeries::new(OTHER_LABEL.into()),
+            removed: Mutex::default(),
             tiers: TierClasses::default(),
         })
     }
@@ -152,7 +171,31 @@ impl CallSeries {
     }
 
     pub(super) fn retain(&self, is_served: &dyn Fn(&AgentId) -> bool) {
-        self.agents.lock().retain(|id, _| is_served(id));
+        let mut agents = self.agents.lock();
+        let mut removed = self.removed.lock();
+        agents.retain(|id, series| {
+            let is_served = is_served(id);
+            if !is_served {
+                removed.add(&series.counts());
+            }
+            is_served
+        });
+    }
+
+    /// Calls `visit` with the calls so far of each agent that has its own label, and returns those of all.
+    pub(super) fn read_counts(&self, mut visit: impl FnMut(&Arc<str>, &CallCounts)) -> CallCounts {
+        let (agents, mut total) = {
+            let agents = self.agents.lock();
+            // Before the lock ends, so that a series that is removed now is counted once.
+            (agents.values().cloned().collect::<Vec<_>>(), *self.removed.lock())
+        };
+        for series in agents {
+            let counts = series.counts();
+            visit(&series.label, &counts);
+            total.add(&counts);
+        }
+        [&self.unknown, &self.other].into_iter().for_each(|series| total.add(&series.counts()));
+        total
     }
 
     /// Returns the series of all values of the label.

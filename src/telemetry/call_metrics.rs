@@ -149,8 +149,9 @@ impl AgentMetrics {
         self.series().connect_duration.observe(duration);
     }
 
-    /// Returns the label under which calls of this agent have been counted; `None` if there were none.
-    pub(super) fn counted_label(&self) -> Option<Arc<str>> {
+    /// Returns the label under which calls of this agent have been counted; `None` if there were none. Agents beyond
+    /// `metrics.max_agent_labels` share one.
+    pub fn counted_label(&self) -> Option<Arc<str>> {
         let counted = || self.id.as_ref().and_then(|id| self.calls.existing_series(id));
         self.series.get().cloned().or_else(counted).map(|series| Arc::clone(&series.label))
     }

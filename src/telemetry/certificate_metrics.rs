@@ -13,6 +13,17 @@ use std::collections::BTreeMap;
 /// The certificates of one kind: when each expires, by its name.
 pub type CertificateExpirations = BTreeMap<String, i64>;
 
+/// A certificate, and when it expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExpiringCertificate {
+    /// Whose certificate it is.
+    pub kind: CertificateKind,
+    /// The address of the listener, or the name of the file.
+    pub name: String,
+    /// The Unix time at which it expires.
+    pub expires: i64,
+}
+
 /// The metrics of certificates.
 #[derive(Debug)]
 pub struct CertificateMetrics {
@@ -44,6 +55,20 @@ impl CertificateMetrics {
             self.expiration.with_label_values(&[kind.name(), name]).set(*expiration);
         }
         *previous = expirations;
+    }
+
+    /// Returns the certificates that expire before a Unix time, the first to expire first.
+    pub fn expiring_before(&self, unix_seconds: i64) -> Vec<ExpiringCertificate> {
+        let recorded = self.recorded.lock();
+        let of_kinds = CertificateKind::ALL.iter().zip(&*recorded);
+        let all =
+            of_kinds.flat_map(|(kind, of_kind)| of_kind.iter().map(move |(name, expires)| (*kind, name, *expires)));
+        let mut expiring: Vec<ExpiringCertificate> = all
+            .filter(|(_, _, expires)| *expires < unix_seconds)
+            .map(|(kind, name, expires)| ExpiringCertificate { kind, name: name.clone(), expires })
+            .collect();
+        expiring.sort_by_key(|certificate| certificate.expires);
+        expiring
     }
 
     /// Creates the series of a listener's failures, so that they exist before the first failure.

@@ -41,6 +41,7 @@ impl ApiKeyCounts {
 pub struct KeyMetrics {
     api_keys: Box<[IntGauge]>,
     next_expiration: IntGaugeVec,
+    counts: Mutex<ApiKeyCounts>,
     last_success: IntGaugeVec,
     fetches: IntCounterVec,
     issuers: Mutex<BTreeSet<Box<str>>>,
@@ -52,6 +53,7 @@ impl KeyMetrics {
         Ok(Self {
             api_keys: builder.int_gauges(API_KEYS, ApiKeyState::NAMES)?,
             next_expiration: builder.int_gauge_vec(API_KEY_EXPIRATION)?,
+            counts: Mutex::default(),
             last_success: builder.int_gauge_vec(JWKS_SUCCESS)?,
             fetches: builder.int_counter_vec(JWKS_FETCHES)?,
             issuers: Mutex::default(),
@@ -60,6 +62,7 @@ impl KeyMetrics {
 
     /// Sets the number of API keys.
     pub fn set_api_keys(&self, counts: ApiKeyCounts) {
+        *self.counts.lock() = counts;
         for (state, count) in [
             (ApiKeyState::Valid, counts.valid),
             (ApiKeyState::Expired, counts.expired),
@@ -73,6 +76,11 @@ impl KeyMetrics {
             Some(expiration) => self.next_expiration.with_label_values::<&str>(&[]).set(expiration),
             None => self.next_expiration.reset(),
         }
+    }
+
+    /// Returns the number of API keys.
+    pub fn api_keys(&self) -> ApiKeyCounts {
+        *self.counts.lock()
     }
 
     /// Sets the labels of the configured issuers, and removes the series of all others.

@@ -10,7 +10,7 @@ use std::{
 };
 
 /// Upper bounds of the buckets in microseconds: from the gateway's own time to an hour, the longest deadline.
-const BUCKET_BOUNDS_MICROS: [u64; 23] = [
+pub(super) const BUCKET_BOUNDS_MICROS: [u64; 23] = [
     100,
     250,
     500,
@@ -62,6 +62,10 @@ impl LatencyHistogram {
         bucket
     }
 
+    fn bucket_counts(&self) -> impl Iterator<Item = u64> {
+        self.bucket_counts.iter().chain([&self.overflow_count]).map(|count| count.load(Relaxed))
+    }
+
     /// Returns the Prometheus histogram; `None` if nothing was observed.
     pub(super) fn collect(&self) -> Option<proto::Histogram> {
         let mut count_so_far = 0;
@@ -90,6 +94,11 @@ impl LazyHistogram {
     /// Adds one duration, and returns the index of its bucket.
     pub(super) fn observe(&self, duration: Duration) -> usize {
         self.0.get_or_init(Box::default).observe(duration)
+    }
+
+    /// Returns the number of durations in each bucket; nothing before the first observation.
+    pub(super) fn bucket_counts(&self) -> impl Iterator<Item = u64> {
+        self.0.get().into_iter().flat_map(|histogram| histogram.bucket_counts())
     }
 
     /// Returns the Prometheus histogram; `None` if nothing was observed.

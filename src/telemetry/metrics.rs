@@ -3,6 +3,7 @@
 use super::{
     agent_series::CallSeries,
     broker_metrics::BrokerTable,
+    call_counts::CallCounts,
     call_metrics::AgentMetrics,
     caller_class::CallerClass,
     certificate_metrics::CertificateMetrics,
@@ -330,6 +331,27 @@ impl Metrics {
     /// Returns the number of calls in flight.
     pub fn calls_in_flight(&self) -> usize {
         usize::try_from(self.in_flight.get()).unwrap_or_default()
+    }
+
+    /// Calls `visit` with the label and the calls so far of each agent that has its own label, and returns the calls of
+    /// all agents, with the requests that concern no agent. The total never falls.
+    pub fn read_call_counts(&self, visit: impl FnMut(&Arc<str>, &CallCounts)) -> CallCounts {
+        self.calls.read_counts(visit)
+    }
+
+    /// Returns the number of access-log entries that were dropped.
+    pub fn dropped_log_entries(&self) -> u64 {
+        self.dropped_log_entries.get()
+    }
+
+    /// Returns the number of entries of the audit log with this result.
+    pub fn audit_entries(&self, result: AuditEntryResult) -> u64 {
+        self.audit_entries.get(result as usize).map_or(0, IntCounter::get)
+    }
+
+    /// Returns the number of entries that wait because the audit log cannot be written.
+    pub fn waiting_audit_entries(&self) -> usize {
+        usize::try_from(self.waiting_audit_entries.get()).unwrap_or_default()
     }
 
     /// Returns all metrics in a format.

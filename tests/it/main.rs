@@ -18,6 +18,7 @@ mod config_warnings;
 mod configuration;
 mod connection_handling;
 mod console_access;
+mod console_agents;
 mod console_calls;
 mod cors;
 mod delegation;
