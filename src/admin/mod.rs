@@ -25,6 +25,7 @@ pub use access::{
 pub use admin_state::{
     AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page,
 };
+pub use bounded_listener::ClientAddress;
 pub use health_pages::HealthService;
 
 use crate::{audit::AuditAction, telemetry::Metrics, web_page::StaticAsset};

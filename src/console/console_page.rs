@@ -15,8 +15,13 @@ use std::sync::LazyLock;
 /// The first page.
 pub(super) const OVERVIEW_PATH: &str = "/console";
 
-const NAVIGATION: &[NavItem] =
-    &[NavItem { label: "Overview", path: OVERVIEW_PATH }, NavItem { label: "Agents", path: "/console/agents" }];
+const NAVIGATION: &[NavItem] = &[
+    NavItem { label: "Overview", path: OVERVIEW_PATH },
+    NavItem { label: "Agents", path: "/console/agents" },
+    NavItem { label: "Callers and keys", path: "/console/callers" },
+    NavItem { label: "Tasks", path: "/console/tasks" },
+    NavItem { label: "Audit log", path: "/console/audit" },
+];
 
 static SCRIPT: LazyLock<StaticAsset> =
     LazyLock::new(|| StaticAsset::new("console", "js", "text/javascript; charset=utf-8", include_str!("console.js")));
@@ -53,6 +58,17 @@ impl Visitor {
 
     /// Returns a page. `current` is the path of its link in the navigation.
     pub(super) fn page(&self, title: &str, current: &str, content: &Markup) -> Response {
+        self.page_with_status(StatusCode::OK, title, current, content)
+    }
+
+    /// Returns a page with a status, such as a form that was refused.
+    pub(super) fn page_with_status(
+        &self,
+        status: StatusCode,
+        title: &str,
+        current: &str,
+        content: &Markup,
+    ) -> Response {
         let frame = PageFrame {
             title,
             shape: PageShape::WithNavigation,
@@ -63,7 +79,7 @@ impl Visitor {
             current,
             session: self.session(),
         };
-        page_response(StatusCode::OK, frame.render(content))
+        page_response(status, frame.render(content))
     }
 
     fn session(&self) -> Markup {

@@ -3,9 +3,18 @@
 //! whose forms change something; this module reads the gateway's state and writes pages.
 
 mod agent_pages;
+mod audit_page;
+mod blocking;
+mod caller_access;
+mod caller_pages;
 mod console_context;
 mod console_page;
+mod form_fields;
+mod key_forms;
+mod key_list;
+mod key_problems;
 mod overview_page;
+mod task_pages;
 
 pub use console_context::{ConfigInForce, ConsoleServices, ConsoleSource};
 
@@ -19,6 +28,12 @@ pub fn build_pages(services: ConsoleServices) -> ConsolePages {
         .route("/", get(|| async { Redirect::to("/console") }))
         .route("/console", get(overview_page::show_overview))
         .route("/console/agents", get(agent_pages::list_agents))
+        .merge(caller_pages::routes())
+        .merge(task_pages::routes())
+        .merge(audit_page::routes())
         .with_state(ConsoleContext::new(services));
     ConsolePages { router, assets: console_page::assets() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -128,6 +128,7 @@ fn task(owner: &str, id: &str) -> StoredTask {
         expires: OffsetDateTime::now_utc() + Duration::from_secs(3_600),
         callback_due: None,
         record: "x".repeat(100).into(),
+        summary: None,
     }
 }
 
