@@ -1,6 +1,7 @@
 //! The audit log on a real file system: the chain, each way to tamper with it, several writers, rotation and retention.
 
 mod files;
+mod reading;
 mod tampering;
 
 use super::*;
