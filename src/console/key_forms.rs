@@ -2,12 +2,12 @@
 
 use super::{
     blocking::run_blocking,
-    caller_pages::{CALLERS_PATH, caller_path, key_caller_id, managed_keys, place_of, time_of},
     console_context::{ConfigInForce, ConsoleContext},
     console_page::Visitor,
     form_fields::{Choice, FormField, choice_field, lines_field, text_input},
     key_list::{KeyFilter, KeyPage, KeyRow, KeyState, read_keys},
     key_problems::change_problem,
+    key_view::{CALLERS_PATH, caller_path, key_caller_id, managed_keys, place_of, time_of},
 };
 use crate::{
     admin::{ClientAddress, OperatorRole, error_page},
@@ -77,12 +77,12 @@ impl KeyOperator {
         self,
         keys: ManagedKeys,
         change: impl FnOnce(&ManagedKeys, &KeyRecorder<'_>) -> Result<T, KeyChangeError> + Send + 'static,
-    ) -> Result<Result<T, KeyChangeError>, Fault> {
-        run_blocking(move || {
+    ) -> Result<T, KeyChangeError> {
+        let changed = run_blocking(move || {
             let Self { log, actor, address } = self;
             change(&keys, &KeyRecorder { log: log.as_deref(), actor, address: Some(address) })
-        })
-        .await
+        });
+        changed.await.unwrap_or(Err(KeyChangeError::Interrupted))
     }
 }
 
@@ -226,12 +226,11 @@ async fn create(
     };
     let created = operator.change(managed_keys(&config.config), |keys, recorder| keys.create(key, recorder)).await;
     match created {
-        Ok(Ok(key)) => created_page(&visitor, &key, "The key was created"),
-        Ok(Err(why)) => {
+        Ok(key) => created_page(&visitor, &key, "The key was created"),
+        Err(why) => {
             let problems = FormProblems { whole: Some(change_problem(&why)), ..FormProblems::default() };
             new_key_page(&context, &visitor, &form, &problems)
         }
-        Err(fault) => error_page(&fault),
     }
 }
 
@@ -369,12 +368,11 @@ async fn rotate(
     let keys = managed_keys(&context.source.config_in_force().config);
     let rotated = operator.change(keys, move |keys, recorder| keys.rotate(&prefix, &rotation, recorder)).await;
     match rotated {
-        Ok(Ok(key)) => created_page(&visitor, &key, "The key was replaced"),
-        Ok(Err(why)) => {
+        Ok(key) => created_page(&visitor, &key, "The key was replaced"),
+        Err(why) => {
             let problems = FormProblems { whole: Some(change_problem(&why)), ..FormProblems::default() };
             rotation_page(&visitor, &row, &form, &problems)
         }
-        Err(fault) => error_page(&fault),
     }
 }
 
@@ -454,9 +452,8 @@ async fn disable(
     let selection = KeySelection::WithPrefixes(vec![prefix]);
     let disabled = operator.change(keys, move |keys, recorder| keys.disable(&selection, recorder)).await;
     match disabled {
-        Ok(Ok(disabled)) => Redirect::to(&format!("{CALLERS_PATH}?done={}", done_word(&disabled))).into_response(),
-        Ok(Err(why)) => refused(change_problem(&why)),
-        Err(fault) => error_page(&fault),
+        Ok(disabled) => Redirect::to(&format!("{CALLERS_PATH}?done={}", done_word(&disabled))).into_response(),
+        Err(why) => refused(change_problem(&why)),
     }
 }
 

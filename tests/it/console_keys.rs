@@ -74,7 +74,7 @@ async fn an_admin_creates_rotates_and_disables_a_key_whose_secret_is_in_one_resp
     assert!(list.contains(prefix(&key)) && list.contains("one, two") && list.contains("gold"), "{list}");
     assert!(!list.contains("/rotate"), "a viewer has no links to changes: {list}");
     let caller = page_as(&gate, "vera", "/console/callers/key%3Ateam-b").await.text();
-    assert!(caller.contains("1 agents") || caller.contains("echo"), "{caller}");
+    assert!(caller.contains("1 agent:") && caller.contains("/console/agents/echo"), "{caller}");
     assert!(caller.contains("limits.per_caller"), "the tier has a rate: {caller}");
 
     let path = format!("/console/keys/{}/rotate", prefix(&key));
