@@ -7,7 +7,7 @@ mod tampering;
 use super::*;
 use crate::{
     signing::{SigningKey, TrustedKeys},
-    telemetry::{AccessLogConfig, LoggedAddresses, LoggedCallers, Metrics},
+    telemetry::{AccessLogConfig, LogPrivacy, LoggedAddresses, LoggedCallers, Metrics},
     values::{ByteSize, ConfigDuration, SecretRef},
 };
 use serde_json::Value;
