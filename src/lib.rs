@@ -63,6 +63,7 @@ pub mod fuzz;
 pub mod gateway;
 pub mod http_server;
 pub mod idempotency;
+pub mod key_management;
 pub mod limit;
 pub mod mqtt_bridge;
 pub mod mqtt_client;

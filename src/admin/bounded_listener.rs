@@ -46,7 +46,7 @@ pub(super) struct ListenerLimits {
 
 /// The address of the client, an extension of every request.
 #[derive(Clone, Copy)]
-pub(super) struct ClientAddress(pub(super) IpAddr);
+pub struct ClientAddress(pub IpAddr);
 
 /// A TCP listener with limits on its connections.
 pub(super) struct BoundedListener {

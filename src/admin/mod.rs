@@ -26,6 +26,7 @@ pub use access::{
 pub use admin_state::{
     AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page,
 };
+pub use bounded_listener::ClientAddress;
 pub use health_pages::HealthService;
 pub use recorded_change::{ChangeAuthor, ChangeResult, make_recorded_change};
 

@@ -32,14 +32,14 @@ pub use signals_and_reload::{ProcessSignals, run_until_stopped};
 pub use startup_and_shutdown::RunningGateway;
 
 use crate::{
-    auth::StoredApiKey,
     config::{self, ConfigProblems, GatewayConfig, LoadedConfig},
     doctor::{self, ConfigWarning, ExaminedConfig},
+    key_management::ManagedKeys,
     telemetry,
-    values::{Secret, SecretRef, format_count},
+    values::format_count,
 };
 use anyhow::{Context, anyhow};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
 
@@ -164,13 +164,10 @@ fn name_codes(mut problems: ConfigProblems) -> ConfigProblems {
 
 /// The API keys of a configuration.
 pub struct ConfiguredKeys {
-    /// Key files. `gatepost key new` appends to the first.
-    pub files: Vec<PathBuf>,
-    /// Keys in the configuration itself, which commands do not change.
-    pub keys: Vec<StoredApiKey>,
+    /// The keys.
+    pub keys: ManagedKeys,
     /// The whole configuration.
     pub config: GatewayConfig,
-    pepper: Option<SecretRef>,
 }
 
 impl ConfiguredKeys {
@@ -180,19 +177,9 @@ impl ConfiguredKeys {
     /// The configuration cannot be read, or has no section for API keys.
     pub fn read(config: &Path) -> anyhow::Result<Self> {
         let loaded = LoadedConfig::read(config).with_context(|| config.display().to_string())?.config;
-        let keys = loaded.auth.api_keys.clone().with_context(|| {
+        let keys = loaded.auth.api_keys.as_ref().with_context(|| {
             format!("{} names no API key file (set auth.api_keys.files, or use --file alone)", config.display())
         })?;
-        let files = keys.files.iter().map(|file| file.to_path_buf()).collect();
-        Ok(Self { files, keys: keys.keys, config: loaded, pepper: keys.pepper })
-    }
-
-    /// Loads the pepper of the hashes, if there is one.
-    ///
-    /// # Errors
-    /// It cannot be loaded.
-    pub fn load_pepper(&self) -> anyhow::Result<Option<Secret>> {
-        let pepper = self.pepper.as_ref().map(|pepper| pepper.load()).transpose();
-        pepper.map_err(|why| anyhow!("auth.api_keys.pepper: {why}"))
+        Ok(Self { keys: keys.into(), config: loaded })
     }
 }

@@ -51,6 +51,7 @@ actions! {
     RuntimeRemoved "runtime_removed" "The registration of a runtime was removed.";
     PairingCodeCreated "pairing_code_created" "A code was created with which a web page gets a key.";
     PagePaired "page_paired" "A web page got a key for a code.";
+    TaskCanceled "task_canceled" "An operator canceled a caller's task.";
     OperatorLoggedIn "operator_logged_in" "An operator logged in to the console, or tried to.";
     SessionEnded "session_ended" "An operator logged out, or the session ended because its cookie came from elsewhere.";
     LogPruned "log_pruned" "Files of the audit log that are older than `audit.retention`, or beyond `audit.max_size`, were deleted.";

@@ -18,7 +18,7 @@ use serde_json::json;
 use std::{
     collections::{HashMap, VecDeque},
     fmt, io,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -172,6 +172,26 @@ impl AuditLog {
             self.write_waiting(&mut state);
         }
         if state.waiting.is_empty() { Ok(()) } else { Err(AuditLogUnavailable) }
+    }
+
+    /// As [`AuditLog::require_writable`], and opens the file also while no entries wait: for a change that must not be
+    /// made without its entry. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn require_writable_file(&self) -> Result<(), AuditLogUnavailable> {
+        self.require_writable()?;
+        // Under the lock of this process's writer, which would otherwise wait for this one.
+        let _state = self.state.lock();
+        LockedLog::open(&self.file, LOCK_TIMEOUT).map(drop).map_err(|why| {
+            tracing::warn!(error = %why, file = %self.file.display(), "audit log cannot be written: the change is refused");
+            AuditLogUnavailable
+        })
+    }
+
+    /// Returns the current file.
+    pub fn file(&self) -> &Path {
+        &self.file
     }
 
     /// As [`AuditLog::require_writable`], on a thread that may block.

@@ -12,10 +12,13 @@ use std::{
     fs::{self, File},
     io::{self, BufRead as _, BufReader, Read as _},
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 /// Maximum characters of a signature.
 const MAX_SIGNATURE_CHARS: usize = 4_096;
+/// After how many lines a verification looks at the clock.
+const LINES_PER_CLOCK: u64 = 1_024;
 
 /// A line that is known from elsewhere, such as a note of an earlier verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +83,15 @@ impl ChainVerification {
     /// # Errors
     /// The first broken line as `FILE:LINE: reason`, or a file that cannot be read.
     pub fn verify(&self, files: &[PathBuf]) -> Result<ChainProof, String> {
+        let proof = self.verify_until(files, None)?;
+        proof.ok_or_else(|| "the verification was not completed".to_owned())
+    }
+
+    /// As [`ChainVerification::verify`]; `None` if it is not completed by `deadline`.
+    ///
+    /// # Errors
+    /// As [`ChainVerification::verify`].
+    pub fn verify_until(&self, files: &[PathBuf], deadline: Option<Instant>) -> Result<Option<ChainProof>, String> {
         // The end as it is now: what other processes append meanwhile is not verified.
         let mut snapshot = LogSnapshot::default();
         for path in files {
@@ -89,9 +101,11 @@ impl ChainVerification {
         let mut walk = ChainWalk::new(self, snapshot.head);
         for file in &snapshot.files {
             file.check_name()?;
-            walk.read_file(file)?;
+            if !walk.read_file(file, deadline)? {
+                return Ok(None);
+            }
         }
-        walk.finish(snapshot.files.len())
+        walk.finish(snapshot.files.len()).map(Some)
     }
 }
 
@@ -183,16 +197,21 @@ impl<'a> ChainWalk<'a> {
         }
     }
 
-    fn read_file(&mut self, file: &FileSnapshot) -> Result<(), String> {
+    /// Reads a file. Returns whether it was read to its end by `deadline`.
+    fn read_file(&mut self, file: &FileSnapshot, deadline: Option<Instant>) -> Result<bool, String> {
         let read_error = |why: io::Error| format!("{}: cannot be read ({why})", file.path.display());
         let mut reader = BufReader::new(File::open(&file.path).map_err(read_error)?.take(file.length));
         let (mut place, mut line) = (LinePlace { file: file.path.clone(), line: 0 }, Vec::new());
         loop {
             line.clear();
             if reader.by_ref().take(MAX_LINE_BYTES as u64).read_until(b'\n', &mut line).map_err(read_error)? == 0 {
-                return Ok(());
+                return Ok(true);
             }
             place.line += 1;
+            if place.line.is_multiple_of(LINES_PER_CLOCK) && deadline.is_some_and(|deadline| Instant::now() >= deadline)
+            {
+                return Ok(false);
+            }
             if line.pop() != Some(b'\n') {
                 return Err(place.problem("the line is not complete (the file was cut off)"));
             }

@@ -9,12 +9,14 @@ mod chain_verification;
 mod chained_file;
 mod config;
 mod head_file;
+mod log_reader;
 mod os_user;
 
 pub use audit_entry::{AuditAction, AuditEntry, AuditOutcome};
 pub use audit_log::{AuditLog, AuditLogUnavailable};
 pub use chain_verification::{ChainProof, ChainVerification, KnownLine, list_files};
 pub use config::AuditConfig;
+pub use log_reader::{AuditLine, AuditPage, AuditQuery, LogSize, StoredEntry, measure_log, read_newest};
 pub use os_user::os_user_actor;
 
 #[cfg(test)]

@@ -66,6 +66,24 @@ impl Authorizer {
         &self.anonymous
     }
 
+    /// Returns the caller that a credential with this id and these groups yields, for pages that say what it may call.
+    pub fn caller_with(&self, id: &str, groups: &[String], tier: Option<&str>) -> Caller {
+        let groups: Arc<[Arc<str>]> = groups.iter().map(|group| Arc::from(group.as_str())).collect();
+        let has_prefix = |method: &AuthenticationMethod| {
+            let prefix = method.caller_id_prefix();
+            !prefix.is_empty() && id.starts_with(prefix)
+        };
+        Caller {
+            id: id.into(),
+            owner_key: id.into(),
+            method: AuthenticationMethod::ALL.into_iter().find(has_prefix).unwrap_or_default(),
+            grants: self.grants.rules_for_caller(id, &groups),
+            groups,
+            scopes: Arc::default(),
+            tier: tier.map(Into::into),
+        }
+    }
+
     /// Returns the grants and denials that name `agent`, valid for this authorizer only.
     pub fn grants_for_agent(&self, agent: &Agent) -> GrantSet {
         self.grants.rules_for_agent(agent)

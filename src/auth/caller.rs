@@ -102,7 +102,7 @@ impl AuthRefusal {
 const MAX_NAME_BYTES: usize = 256;
 
 /// Returns whether `text` is valid as a caller's name or group, which appears in logs and is matched by patterns.
-pub(super) fn is_valid_name(text: &str) -> bool {
+pub fn is_valid_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)
 }
 

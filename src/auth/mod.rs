@@ -27,14 +27,14 @@ mod shadow_access;
 
 pub use access_rule::AccessRule;
 pub use api_keys::{
-    ApiKeyListing, ApiKeyState, InvalidKeyLine, KeyRotation, NewApiKey, append_api_key, disable_api_keys,
-    generate_api_key, invalid_key_lines, list_api_keys, rotate_api_key,
+    ApiKeyListing, ApiKeyState, InvalidKeyLine, KeyFileError, KeyRotation, NewApiKey, RotatedKey, append_api_key,
+    disable_api_keys, generate_api_key, invalid_key_lines, list_api_keys, rotate_api_key, visit_api_keys,
 };
 pub use authorizer::Authorizer;
 pub use bearer::{IntrospectionProblem, KeyFetchError, inspect_introspection, inspect_issuer};
 pub use browser_pairing::{BrowserPairingAccess, BrowserPairings};
 pub use build_context::AuthServices;
-pub use caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials};
+pub use caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials, is_valid_name};
 pub use caller_patterns::{ANONYMOUS, caller_pattern_problem, certificate_pattern_problem};
 pub use config::{
     ApiKeysConfig, AuthConfig, BearerConfig, CertificateCallerConfig, CertificateName, ClaimMappingConfig,

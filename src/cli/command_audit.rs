@@ -21,6 +21,11 @@ impl CommandAudit {
         Ok(Self(log))
     }
 
+    /// Returns the log, if there is one.
+    pub(super) fn log(&self) -> Option<&AuditLog> {
+        self.0.as_ref()
+    }
+
     /// Records what the command has changed.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! `gatepost init`: writes a first configuration, with documents of agents, a key and a systemd unit. On a terminal it
 //! asks for what the command line leaves out.
 
-use super::key_commands::GeneratedKey;
+use super::key_commands::{generate_key_of, print_new_key};
 use crate::{
     agent::AgentId,
     app,
@@ -116,7 +116,7 @@ pub fn init(args: InitArgs) -> anyhow::Result<()> {
     } else {
         FirstConfig::with_defaults(args)
     };
-    let key = GeneratedKey::of_caller(first.caller.clone())?;
+    let key = generate_key_of(first.caller.clone())?;
     first.check_ids()?;
     let agents_folder = folder.join("agents");
     let mut written = NewFiles::default();
@@ -135,7 +135,7 @@ pub fn init(args: InitArgs) -> anyhow::Result<()> {
         written.write(key_file.clone(), "")?;
     }
     app::check(&config, false)?;
-    key.add_to(&key_file)?;
+    print_new_key(&key.add_to(&key_file)?)?;
     written.keep();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).chain(["keys.jsonl"]).collect();
     eprintln!("written to {}: {}", folder.display(), names.join(", "));

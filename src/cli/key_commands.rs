@@ -3,16 +3,14 @@
 use super::{command_audit::CommandAudit, print_line};
 use crate::{
     app::ConfiguredKeys,
-    audit::{AuditAction, AuditEntry, os_user_actor},
-    auth::{self, ApiKeyState, KeyRotation, StoredApiKey},
-    values::{ConfigDuration, Secret, encode_hex, format_count, sha256},
+    audit::os_user_actor,
+    auth::{self, ApiKeyState, KeyRotation, NewApiKey, StoredApiKey},
+    config::GatewayConfig,
+    key_management::{GeneratedKey, KeyLifetime, KeyRecorder, KeySelection, ManagedKeys, NewKey},
+    values::{ConfigDuration, Secret, format_count},
 };
 use anyhow::{Context, anyhow};
-use std::{
-    io::Write as _,
-    path::{Path, PathBuf},
-    str::FromStr,
-};
+use std::{io::Write as _, path::PathBuf};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 /// A command for API keys.
@@ -95,34 +93,6 @@ pub struct RotateKeyArgs {
     expiry: KeyExpiryArgs,
 }
 
-/// Lifetime of a key.
-#[derive(Clone, Copy, Debug)]
-enum KeyLifetime {
-    Limited(ConfigDuration),
-    Unlimited,
-}
-
-impl Default for KeyLifetime {
-    fn default() -> Self {
-        Self::Limited(ConfigDuration::from_secs(90 * 86_400))
-    }
-}
-
-impl FromStr for KeyLifetime {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if text == "never" {
-            return Ok(Self::Unlimited);
-        }
-        let lifetime: ConfigDuration = text.parse().map_err(|why| format!("{why}, or never"))?;
-        if lifetime < ConfigDuration::from_secs(1) {
-            return Err("must be at least 1s (gatepost key disable ends a key)".to_owned());
-        }
-        Ok(Self::Limited(lifetime))
-    }
-}
-
 /// Returns the public prefix of a key. The error does not repeat the text, which may be the key; clap's errors would.
 fn parse_prefix(text: &str) -> anyhow::Result<String> {
     let prefix = text.strip_prefix("gp_").unwrap_or(text);
@@ -132,54 +102,41 @@ fn parse_prefix(text: &str) -> anyhow::Result<String> {
     Ok(prefix.to_owned())
 }
 
-/// The key files that a command concerns.
-struct KeyFiles {
-    files: Vec<PathBuf>,
-    configured: Option<ConfiguredKeys>,
+/// The keys that a command concerns.
+struct CommandKeys {
+    keys: ManagedKeys,
+    config: Option<Box<GatewayConfig>>,
 }
 
-impl KeyFiles {
+impl CommandKeys {
     fn find(args: KeyFileArgs) -> anyhow::Result<Self> {
         let (file, config) = match (args.file, args.config) {
-            (Some(file), None) => return Ok(Self { files: vec![file], configured: None }),
+            (Some(file), None) => {
+                return Ok(Self { keys: ManagedKeys::of_file(file), config: None });
+            }
             (file, config) => (file, config.unwrap_or_else(|| "gatepost.yaml".into())),
         };
-        let configured = ConfiguredKeys::read(&config)?;
-        let files = file.map_or_else(|| configured.files.clone(), |file| vec![file]);
-        Ok(Self { files, configured: Some(configured) })
-    }
-
-    fn first(&self) -> anyhow::Result<&Path> {
-        let first = self.files.first().map(PathBuf::as_path);
-        first.context("auth.api_keys.files is empty (name a file there, or use --file)")
+        let ConfiguredKeys { mut keys, config } = ConfiguredKeys::read(&config)?;
+        if let Some(file) = file {
+            keys.files = vec![file];
+        }
+        Ok(Self { keys, config: Some(Box::new(config)) })
     }
 
     /// Opens the audit log of the configuration, if there is one.
     fn open_audit_log(&self) -> anyhow::Result<CommandAudit> {
-        CommandAudit::open(self.configured.as_ref().map(|configured| &configured.config))
+        CommandAudit::open(self.config.as_deref())
     }
+}
 
-    fn load_pepper(&self) -> anyhow::Result<Option<Secret>> {
-        self.configured.as_ref().map_or(Ok(None), ConfiguredKeys::load_pepper)
-    }
+/// Returns who records the changes of a command.
+fn recorder(audit: Option<&CommandAudit>) -> KeyRecorder<'_> {
+    KeyRecorder { log: audit.and_then(CommandAudit::log), actor: os_user_actor(), address: None }
+}
 
-    /// Returns the prefixes of the selected keys that the configuration itself has and that are valid: no command
-    /// changes the configuration.
-    fn enabled_in_config(&self, is_selected: impl Fn(&StoredApiKey) -> bool) -> Vec<&str> {
-        let now = OffsetDateTime::now_utc();
-        let keys = self.configured.iter().flat_map(|configured| &configured.keys);
-        let enabled = keys.filter(|key| is_selected(key) && ApiKeyState::of(key, now) == ApiKeyState::Valid);
-        enabled.map(|key| &*key.prefix).collect()
-    }
-
-    /// The problem that no file has the key, with the reason where it is in the configuration itself.
-    fn absence_of(&self, prefix: &str) -> anyhow::Error {
-        let mut in_config = self.configured.iter().flat_map(|configured| &configured.keys);
-        if in_config.any(|key| key.prefix == prefix) {
-            return anyhow!("the key {prefix} is in auth.api_keys.keys of the configuration (change it there)");
-        }
-        anyhow!("there is no key with the prefix {prefix} (gatepost key list shows the keys)")
-    }
+/// Returns the problem of a change that was made and is not recorded.
+fn require_recorded(is_recorded: bool) -> anyhow::Result<()> {
+    if is_recorded { Ok(()) } else { Err(anyhow!("the change was made, and the audit log could not be written")) }
 }
 
 /// Implements `gatepost key`.
@@ -189,189 +146,98 @@ impl KeyFiles {
 pub fn manage_keys(command: KeyCommand) -> anyhow::Result<()> {
     match command {
         KeyCommand::New(args) => create_key(args),
-        KeyCommand::List(files) => list_keys(&KeyFiles::find(files)?),
+        KeyCommand::List(files) => list_keys(&CommandKeys::find(files)?.keys),
         KeyCommand::Disable(args) => disable_keys(args),
         KeyCommand::Rotate(args) => rotate_key(args),
     }
 }
 
 fn create_key(args: NewKeyArgs) -> anyhow::Result<()> {
-    let files = KeyFiles::find(args.files)?;
-    let (file, pepper) = (files.first()?, files.load_pepper()?);
+    let files = CommandKeys::find(args.files)?;
+    files.keys.first_file()?;
     let expires = expiry(args.expiry)?;
-    let key = auth::NewApiKey { caller: args.caller, groups: args.group, tier: args.tier, expires };
-    // Before the change: a key that cannot be recorded is not created.
     let audit = files.open_audit_log()?;
-    let key = GeneratedKey::new(key, pepper.as_ref())?;
-    let change = KeyChange::begin(AuditAction::KeyCreated, file);
-    let (caller, prefix) = (key.key.caller.clone(), prefix_of(&key.secret).to_owned());
-    key.append_to(file)?;
-    let recorded = audit.record(change.end(&prefix, &caller));
-    key.print(file)?;
-    recorded
+    let key = NewApiKey { caller: args.caller, groups: args.group, tier: args.tier, expires };
+    let key = files.keys.create(key, &recorder(Some(&audit)))?;
+    print_new_key(&key)?;
+    require_recorded(key.is_recorded)
 }
 
-/// A change of a key file that is recorded when it was made.
-struct KeyChange<'a> {
-    action: AuditAction,
-    file: &'a Path,
-    digest_before: Option<String>,
+/// Generates a key of `caller` with the usual lifetime.
+///
+/// # Errors
+/// The name is not valid.
+pub(super) fn generate_key_of(caller: String) -> anyhow::Result<GeneratedKey> {
+    let key = NewApiKey { caller, expires: KeyLifetime::default().expiry(), ..NewApiKey::default() };
+    Ok(GeneratedKey::new(key, None)?)
 }
 
-impl<'a> KeyChange<'a> {
-    fn begin(action: AuditAction, file: &'a Path) -> Self {
-        Self { action, file, digest_before: digest_of(file) }
-    }
-
-    /// Returns the entry of the change of one key.
-    fn end(&self, prefix: &str, caller: &str) -> AuditEntry {
-        let entry = AuditEntry::new(self.action, os_user_actor(), prefix).with_detail(self.file.display().to_string());
-        entry.with_digests(self.digest_before.clone(), digest_of(self.file)).with_caller(format!("key:{caller}"))
-    }
-}
-
-/// Returns the SHA-256 of a file, with which the gateway records that it read the file.
-fn digest_of(file: &Path) -> Option<String> {
-    std::fs::read(file).ok().map(|content| encode_hex(&sha256(&content)))
-}
-
-/// Returns the public prefix of a key.
-fn prefix_of(key: &Secret) -> &str {
-    key.expose().split('_').nth(1).unwrap_or_default()
-}
-
-/// A new key that is in no file yet.
-pub(super) struct GeneratedKey {
-    key: auth::NewApiKey,
-    secret: Secret,
-    line: String,
-}
-
-impl GeneratedKey {
-    /// Generates a key of `caller` with the usual lifetime.
-    ///
-    /// # Errors
-    /// The name is not valid.
-    pub(super) fn of_caller(caller: String) -> anyhow::Result<Self> {
-        let expires = expiry(KeyExpiryArgs { expires_in: None, expires: None })?;
-        Self::new(auth::NewApiKey { caller, expires, ..auth::NewApiKey::default() }, None)
-    }
-
-    fn new(key: auth::NewApiKey, pepper: Option<&Secret>) -> anyhow::Result<Self> {
-        let (secret, line) = auth::generate_api_key(&key, pepper).map_err(|why| anyhow!(why))?;
-        Ok(Self { key, secret, line })
-    }
-
-    /// Adds the key to a file, and prints it.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub(super) fn add_to(self, file: &Path) -> anyhow::Result<()> {
-        self.append_to(file)?;
-        self.print(file)
-    }
-
-    fn append_to(&self, file: &Path) -> anyhow::Result<()> {
-        auth::append_api_key(file, &self.line).map_err(|why| anyhow!(why))
-    }
-
-    fn print(&self, file: &Path) -> anyhow::Result<()> {
-        eprintln!(
-            "API key of {} (not shown again; its hash is in {}; {}):",
-            self.key.caller,
-            file.display(),
-            describe_expiry(self.key.expires)
-        );
-        print_key(&self.secret)
-    }
+/// Prints a new key.
+///
+/// # Errors
+/// The key cannot be printed.
+pub(super) fn print_new_key(key: &NewKey) -> anyhow::Result<()> {
+    eprintln!(
+        "API key of {} (not shown again; its hash is in {}; {}):",
+        key.caller,
+        key.file.display(),
+        describe_expiry(key.expires)
+    );
+    print_key(&key.secret)
 }
 
 fn rotate_key(args: RotateKeyArgs) -> anyhow::Result<()> {
-    let (files, prefix) = (KeyFiles::find(args.files)?, parse_prefix(&args.prefix)?);
-    let (pepper, audit) = (files.load_pepper()?, files.open_audit_log()?);
+    let (files, prefix) = (CommandKeys::find(args.files)?, parse_prefix(&args.prefix)?);
+    let audit = files.open_audit_log()?;
     let rotation = KeyRotation { overlap: args.overlap.get(), expires: expiry(args.expiry)? };
-    for file in &files.files {
-        let change = KeyChange::begin(AuditAction::KeyRotated, file);
-        let rotated = auth::rotate_api_key(file, &prefix, &rotation, pepper.as_ref()).map_err(|why| anyhow!(why))?;
-        if let Some(secret) = rotated {
-            let entry = change.end(prefix_of(&secret), &caller_of(file, &prefix));
-            let recorded = audit.record(entry.with_detail(format!("replaces {prefix} in {}", file.display())));
-            eprintln!(
-                "API key that replaces {prefix} (not shown again; its hash is in {}; {}; the previous key is valid for {} \
-                 at most):",
-                file.display(),
-                describe_expiry(rotation.expires),
-                args.overlap
-            );
-            print_key(&secret)?;
-            return recorded;
-        }
-    }
-    Err(files.absence_of(&prefix))
-}
-
-/// Returns the caller of the key with a prefix.
-fn caller_of(file: &Path, prefix: &str) -> String {
-    let keys = auth::list_api_keys(file).map(|listing| listing.keys).unwrap_or_default();
-    keys.into_iter().find(|key| key.prefix == prefix).map(|key| key.caller).unwrap_or_default()
+    let key = files.keys.rotate(&prefix, &rotation, &recorder(Some(&audit)))?;
+    eprintln!(
+        "API key that replaces {prefix} (not shown again; its hash is in {}; {}; the previous key is valid for {} at \
+         most):",
+        key.file.display(),
+        describe_expiry(key.expires),
+        args.overlap
+    );
+    print_key(&key.secret)?;
+    require_recorded(key.is_recorded)
 }
 
 fn disable_keys(args: DisableKeyArgs) -> anyhow::Result<()> {
-    let files = KeyFiles::find(args.files)?;
-    let prefixes = args.prefixes.iter().map(|text| parse_prefix(text)).collect::<anyhow::Result<Vec<String>>>()?;
-    let is_selected = |key: &StoredApiKey| args.caller.as_ref() == Some(&key.caller) || prefixes.contains(&key.prefix);
-    let (mut found, mut disabled) = (Vec::new(), 0);
-    for file in &files.files {
-        let listing = auth::list_api_keys(file).map_err(|why| anyhow!(why))?;
-        found.extend(listing.keys.into_iter().filter(is_selected));
-    }
-    // Nothing changes where a key is misspelt.
-    if let Some(absent) = prefixes.iter().find(|prefix| !found.iter().any(|key| key.prefix == **prefix)) {
-        return Err(files.absence_of(absent));
-    }
-    let enabled_in_config = files.enabled_in_config(is_selected);
-    if let (Some(caller), [], []) = (&args.caller, &*found, &*enabled_in_config) {
-        return Err(anyhow!("the caller {caller} has no key in a file (gatepost key list shows the keys)"));
-    }
+    let files = CommandKeys::find(args.files)?;
+    let selection = match args.caller {
+        Some(caller) => KeySelection::OfCaller(caller),
+        None => {
+            KeySelection::WithPrefixes(args.prefixes.iter().map(|text| parse_prefix(text)).collect::<Result<_, _>>()?)
+        }
+    };
     // A key is disabled also where that cannot be recorded: it may be stolen.
     let audit = files.open_audit_log();
-    let mut recorded =
-        audit.as_ref().map(drop).map_err(|why| anyhow!("the keys are disabled, which is not recorded: {why:#}"));
-    for file in &files.files {
-        let change = KeyChange::begin(AuditAction::KeyDisabled, file);
-        let enabled = auth::list_api_keys(file).map_err(|why| anyhow!(why))?.keys;
-        disabled += auth::disable_api_keys(file, is_selected).map_err(|why| anyhow!(why))?;
-        for key in enabled.iter().filter(|key| !key.disabled && is_selected(key)) {
-            if let Ok(audit) = &audit {
-                recorded = recorded.and(audit.record(change.end(&key.prefix, &key.caller)));
-            }
-        }
-    }
-    print_line(&format!("{} disabled", format_count(disabled, "key")))?;
-    recorded?;
-    if enabled_in_config.is_empty() {
+    let disabled = files.keys.disable(&selection, &recorder(audit.as_ref().ok()))?;
+    print_line(&format!("{} disabled", format_count(disabled.disabled.len(), "key")))?;
+    audit.map_err(|why| anyhow!("the keys are disabled, which is not recorded: {why:#}"))?;
+    require_recorded(disabled.is_recorded)?;
+    if disabled.valid_in_config.is_empty() {
         return Ok(());
     }
-    let prefixes = enabled_in_config.join(", ");
+    let prefixes = disabled.valid_in_config.join(", ");
     Err(anyhow!(
         "auth.api_keys.keys of the configuration has other keys that stay valid: {prefixes} (remove them there)"
     ))
 }
 
-fn list_keys(files: &KeyFiles) -> anyhow::Result<()> {
+fn list_keys(keys: &ManagedKeys) -> anyhow::Result<()> {
     let (now, mut rows) = (OffsetDateTime::now_utc(), Vec::new());
     rows.push(
         ["PREFIX", "STATE", "EXPIRES", "CREATED", "CALLER", "GROUPS", "TIER", "WHERE"].map(str::to_owned).to_vec(),
     );
-    for file in &files.files {
-        let listing = auth::list_api_keys(file).map_err(|why| anyhow!(why))?;
+    for file in &keys.files {
+        let listing = auth::list_api_keys(file)?;
         rows.extend(listing.keys.iter().map(|key| list_row(key, now, &file.display().to_string())));
         for line in listing.invalid_lines {
             eprintln!("{}: line {line} is not a key", file.display());
         }
     }
-    let configured = files.configured.iter().flat_map(|configured| &configured.keys);
-    rows.extend(configured.map(|key| list_row(key, now, "configuration")));
+    rows.extend(keys.in_config.iter().map(|key| list_row(key, now, "configuration")));
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..8).map(|column| width(column).unwrap_or_default()).collect();
     for row in &rows {
@@ -410,10 +276,7 @@ fn expiry(args: KeyExpiryArgs) -> anyhow::Result<Option<OffsetDateTime>> {
             .map_err(|_| anyhow!("--expires {text:?} is not a date-time (write it as 2030-01-31T00:00:00Z)"))?;
         return Ok(Some(expires));
     }
-    match args.expires_in.unwrap_or_default() {
-        KeyLifetime::Limited(lifetime) => Ok(Some(OffsetDateTime::now_utc() + lifetime.get())),
-        KeyLifetime::Unlimited => Ok(None),
-    }
+    Ok(args.expires_in.unwrap_or_default().expiry())
 }
 
 fn describe_expiry(expires: Option<OffsetDateTime>) -> String {

@@ -26,3 +26,8 @@ for (const section of document.querySelectorAll("[data-refresh]")) {
   }, seconds * 1000);
   again();
 }
+
+// A key that is shown once is selected as a whole, to be copied.
+for (const field of document.querySelectorAll("input[data-select]")) {
+  field.addEventListener("focus", () => field.select());
+}

@@ -23,8 +23,11 @@ const NAVIGATION: &[NavItem] = &[
     NavItem { label: "Agents", path: "/console/agents" },
     NavItem { label: "Calls", path: "/console/calls" },
     NavItem { label: "Explain", path: "/console/explain" },
+    NavItem { label: "Callers and keys", path: "/console/callers" },
     NavItem { label: "Sources", path: "/console/sources" },
+    NavItem { label: "Tasks", path: "/console/tasks" },
     NavItem { label: "Configuration", path: "/console/configuration" },
+    NavItem { label: "Audit log", path: "/console/audit" },
 ];
 
 static SCRIPT: LazyLock<StaticAsset> =
@@ -99,7 +102,18 @@ impl Visitor {
 
     /// Returns a page. `current` is the path of its link in the navigation.
     pub(super) fn page(&self, title: &str, current: &str, content: &Markup) -> Response {
-        page_response(StatusCode::OK, self.frame(title, current).render(content))
+        self.page_with_status(StatusCode::OK, title, current, content)
+    }
+
+    /// Returns a page with a status, such as a form that was refused.
+    pub(super) fn page_with_status(
+        &self,
+        status: StatusCode,
+        title: &str,
+        current: &str,
+        content: &Markup,
+    ) -> Response {
+        page_response(status, self.frame(title, current).render(content))
     }
 
     fn frame<'a>(&self, title: &'a str, current: &'a str) -> PageFrame<'a> {

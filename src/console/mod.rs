@@ -10,7 +10,11 @@ mod agent_page;
 mod agent_pages;
 mod agent_sections;
 mod attention;
+mod audit_page;
+mod blocking;
 mod call_pages;
+mod caller_access;
+mod caller_pages;
 mod changed_settings;
 mod configuration_page;
 mod console_context;
@@ -18,10 +22,16 @@ mod console_page;
 mod document_view;
 mod explain_pages;
 mod explanation_view;
+mod form_fields;
+mod key_forms;
+mod key_list;
+mod key_problems;
+mod key_view;
 mod overview_page;
 mod page_thread;
 mod schema_form;
 mod source_pages;
+mod task_pages;
 mod try_pages;
 
 pub use console_context::{ConfigInForce, ConsoleServices, ConsoleSource};
@@ -45,6 +55,9 @@ pub fn build_pages(services: ConsoleServices) -> ConsolePages {
         .merge(call_routes())
         .route("/console/agents/{id}", get(agent_page::show_agent))
         .route("/console/rejected-documents", get(agent_pages::list_rejected_documents))
+        .merge(caller_pages::routes())
+        .merge(task_pages::routes())
+        .merge(audit_page::routes())
         .with_state(ConsoleContext::new(services));
     ConsolePages { router, assets: console_page::assets() }
 }
@@ -62,3 +75,6 @@ fn call_routes() -> Router<ConsoleContext> {
         .route(source_pages::CONFIRM_PATH, get(source_pages::ask_to_confirm).post(source_pages::confirm_loss))
         .route(configuration_page::CONFIGURATION_PATH, get(configuration_page::show_configuration))
 }
+
+#[cfg(test)]
+mod tests;

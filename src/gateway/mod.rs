@@ -39,7 +39,7 @@ mod tasks;
 mod upstream;
 pub mod websocket;
 
-pub use admission::ShadowRules;
+pub use admission::{ShadowRules, may_call};
 pub use bridge::MqttBridge;
 pub use caller_connection::CallerConnection;
 pub use cors::{CorsConfig, CorsPolicy, PairingConfig};

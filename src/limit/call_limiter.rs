@@ -173,6 +173,13 @@ impl CallLimiter {
         self.store.inspect(&policy.draw_calls(agent_draw(agent, &active), key, count)).map(LimitInspection::new)
     }
 
+    /// Decides as [`CallLimiter::acquire_for_calls`] would for the limits that concern the caller whatever it calls: its
+    /// rate and its quotas. Counts nothing.
+    pub fn inspect_for_caller(&self, key: &RateLimitKey<'_>) -> StoreAnswer<'_, LimitInspection> {
+        let policy = self.policy.load();
+        self.store.inspect(&policy.draw_of_caller(key)).map(LimitInspection::new)
+    }
+
     /// Counts a directory request as a call of the caller; a search also counts against the search rate.
     ///
     /// # Errors

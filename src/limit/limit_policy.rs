@@ -116,6 +116,14 @@ impl LimitPolicy {
         }
     }
 
+    /// Returns the part of the draw of one call that concerns the caller whatever it calls.
+    pub(super) fn draw_of_caller<'a>(&'a self, key: &RateLimitKey<'a>) -> LimitDraw<'a> {
+        let tier = self.tier(key.tier);
+        let of_caller = |buckets| BucketDraw { buckets, key: key.bucket };
+        let buckets = LimitDraw::from_caller_buckets(NonZeroU32::MIN, [tier.caller.as_deref().map(of_caller), None]);
+        LimitDraw { quota: tier.quota.map(|quota| QuotaDraw { caller: *key, quota }), ..buckets }
+    }
+
     /// Returns every bucket. A bucket that several tiers share occurs once for each of them.
     fn buckets_of_all_tiers(&self) -> impl Iterator<Item = &Arc<dyn RateBuckets>> {
         let tiers = std::iter::once(&self.default_tier).chain(self.tiers.values());

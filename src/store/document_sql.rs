@@ -33,6 +33,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
 ",
     super::tasks::CLIENTS_AND_SIZES,
     super::tasks::CLIENT_COUNTS,
+    super::tasks::SUMMARIES,
 ];
 
 /// Table created before the first migration: the version of the schema, the identity and the counters of the store.

@@ -5,7 +5,7 @@ use super::{
         ChangeBatch, ChangeCursor, DeletedId, DocumentStore, DocumentWrite, HistoryEntry, StoredDocument, WriteOutcome,
     },
     store_connections::StoreConnections,
-    tasks::{StoredTask, TaskCounts, TaskLimits, TaskRefusal, TaskStore},
+    tasks::{ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore},
 };
 use crate::{
     fault::Result,
@@ -167,6 +167,14 @@ impl TaskStore for MeteredStore<dyn TaskStore> {
 
     async fn count(&self) -> Result<TaskCounts> {
         self.measure(self.inner.count()).await
+    }
+
+    async fn list(&self, page: &TaskPage) -> Result<Vec<ListedTask>> {
+        self.measure(self.inner.list(page)).await
+    }
+
+    async fn count_states(&self) -> Result<Vec<TaskStateCount>> {
+        self.measure(self.inner.count_states()).await
     }
 
     fn connections(&self) -> Option<StoreConnections> {

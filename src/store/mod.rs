@@ -23,7 +23,9 @@ pub use metered_store::{measure_documents, measure_tasks};
 pub use store_connections::StoreConnections;
 pub use store_inspection::{StoreProblem, StoreSchema, inspect_store};
 pub use store_opening::{StoreLocation, check_location, open_documents, open_tasks};
-pub use tasks::{StoredTask, TaskCounts, TaskLimits, TaskRefusal, TaskStore};
+pub use tasks::{
+    ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore, TaskSummary,
+};
 
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,7 @@ mod maintenance;
 mod running_task;
 mod sse_splitter;
 mod task_builder;
+mod task_listing;
 mod task_manager;
 mod task_record;
 mod task_registry;
@@ -22,8 +23,9 @@ pub use event_reader::{EventReader, NextEvent};
 pub use running_task::RunningTask;
 pub use sse_splitter::parse_event_id;
 pub use task_builder::{NewTask, TaskServices, no_such_task};
+pub use task_listing::{TaskDetails, TaskError, TaskRow};
 pub use task_manager::TaskManager;
-pub use task_record::{AgentReply, Task, TaskOutcome, TaskState};
+pub use task_record::{AgentReply, Task, TaskOutcome, TaskOverview, TaskState};
 
 #[cfg(test)]
 mod tests;

@@ -88,6 +88,11 @@ impl RunningTask {
         self.lock().task.clone()
     }
 
+    /// Returns the number of the last event.
+    pub(super) fn last_event(&self) -> u64 {
+        self.lock().buffer.last_number()
+    }
+
     /// Returns the id.
     pub fn id(&self) -> Arc<str> {
         Arc::clone(&self.lock().task.id)

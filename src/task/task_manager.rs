@@ -7,12 +7,16 @@ use super::{
     task_builder::{
         NewTask, TaskServices, build_callback_sender, event_limits, final_event_data, new_record, no_such_task,
     },
+    task_listing::{TaskDetails, TaskRow},
     task_record::{Task, TaskOutcome, TaskState},
     task_registry::TaskRegistry,
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
-    store::{StoreLocation, StoredTask, TaskLimits, TaskRefusal, measure_tasks, open_tasks},
+    store::{
+        StoreLocation, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, measure_tasks,
+        open_tasks,
+    },
     telemetry::{Event, LimitKind, TaskEnd},
     values::{ClientKey, KeyedCounts},
 };
@@ -231,7 +235,7 @@ impl TaskManager {
     /// # Errors
     /// `NotFound`, also for another caller's task and for an invalid id; `Overloaded`.
     pub async fn find(&self, owner: &str, id: &str) -> Result<(Task, Option<Arc<RunningTask>>)> {
-        if id.len() != ID_LENGTH || !id.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase()) {
+        if !is_task_id(id) {
             return Err(no_such_task());
         }
         if let Some(running) = self.registry.lock_running().get(id).cloned() {
@@ -276,6 +280,54 @@ impl TaskManager {
         Ok(running.record())
     }
 
+    /// Returns tasks of all owners, the newest first, for operators.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    pub async fn list(&self, page: &TaskPage) -> Result<Vec<TaskRow>> {
+        Ok(self.registry.store.list(page).await?.into_iter().map(TaskRow::from).collect())
+    }
+
+    /// Returns how many tasks there are, in all and in each state.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    pub async fn count(&self) -> Result<(TaskCounts, Vec<TaskStateCount>)> {
+        Ok((self.registry.store.count().await?, self.registry.store.count_states().await?))
+    }
+
+    /// Returns the task with this id, whoever owns it, for operators.
+    ///
+    /// # Errors
+    /// `NotFound`, `Overloaded`.
+    pub async fn inspect(&self, id: &str) -> Result<TaskDetails> {
+        let running = self.registry.lock_running().get(id).filter(|running| !running.is_stream()).cloned();
+        let stored = self.stored(id).await?;
+        let task = match &running {
+            Some(running) => running.record(),
+            None => Task::from_stored(&stored).ok_or_else(no_such_task)?,
+        };
+        let StoredTask { id, owner, callback_due, .. } = stored;
+        let row = TaskRow { id, owner, callback_due, overview: Some(task.overview()) };
+        Ok(TaskDetails::of(&task, row, running.map(|running| running.last_event())))
+    }
+
+    /// Cancels the task with this id, whoever owns it, for operators; an ended task stays unchanged.
+    ///
+    /// # Errors
+    /// As [`TaskManager::inspect`].
+    pub async fn cancel_for_operator(&self, id: &str) -> Result<Task> {
+        let owner = self.stored(id).await?.owner;
+        self.cancel(&owner, id).await
+    }
+
+    async fn stored(&self, id: &str) -> Result<StoredTask> {
+        if !is_task_id(id) {
+            return Err(no_such_task());
+        }
+        self.registry.store.get(id).await?.ok_or_else(no_such_task)
+    }
+
     /// Checks a callback URL.
     fn check_callback_url(&self, url: &str) -> Result<()> {
         match &*self.registry.callback_sender.load() {
@@ -318,4 +370,8 @@ impl TaskManager {
         }
         self.maintenance.lock().abort_all();
     }
+}
+
+fn is_task_id(id: &str) -> bool {
+    id.len() == ID_LENGTH && id.bytes().all(|byte| byte.is_ascii_hexdigit() && !byte.is_ascii_uppercase())
 }

@@ -1,6 +1,9 @@
 //! Record of a task: its JSON for the caller, and its form in the store.
 
-use crate::{fault::Fault, store::StoredTask};
+use crate::{
+    fault::Fault,
+    store::{StoredTask, TaskSummary},
+};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json, value::RawValue};
@@ -25,6 +28,9 @@ pub enum TaskState {
 }
 
 impl TaskState {
+    /// Every state.
+    pub const ALL: [Self; 4] = [Self::Working, Self::Completed, Self::Failed, Self::Canceled];
+
     /// The state's name in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -109,6 +115,40 @@ pub struct Task {
     pub traceparent: Option<Box<str>>,
 }
 
+/// What lists show of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskOverview {
+    /// Id of the agent.
+    pub agent: Box<str>,
+    /// Operation; empty for the agent's default operation.
+    pub operation: Box<str>,
+    /// Current state.
+    pub state: TaskState,
+    /// Time of the start.
+    #[serde(with = "time::serde::rfc3339")]
+    pub created: OffsetDateTime,
+    /// Time of the last change of state.
+    #[serde(with = "time::serde::rfc3339")]
+    pub updated: OffsetDateTime,
+}
+
+impl TaskOverview {
+    /// Converts the overview for the store.
+    fn to_summary(&self) -> TaskSummary {
+        TaskSummary {
+            created: self.created,
+            agent: (*self.agent).into(),
+            state: self.state.as_str().into(),
+            text: serde_json::to_string(self).unwrap_or_default().into(),
+        }
+    }
+
+    /// Returns when the task ended; `None` while it runs.
+    pub fn ended(&self) -> Option<OffsetDateTime> {
+        (self.state != TaskState::Working).then_some(self.updated)
+    }
+}
+
 impl Task {
     /// Returns the time from the start of the task to its last change.
     pub(super) fn age(&self) -> Duration {
@@ -179,6 +219,17 @@ impl Task {
         };
     }
 
+    /// Returns what lists show.
+    pub(super) fn overview(&self) -> TaskOverview {
+        TaskOverview {
+            agent: self.agent.clone(),
+            operation: self.operation.clone(),
+            state: self.state,
+            created: self.created,
+            updated: self.updated,
+        }
+    }
+
     /// Converts the record for the store.
     pub(super) fn to_stored(
         &self,
@@ -194,6 +245,7 @@ impl Task {
             expires: self.expires,
             callback_due,
             record: serde_json::to_string(self).unwrap_or_default().into(),
+            summary: Some(self.overview().to_summary()),
         }
     }
 

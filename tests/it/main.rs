@@ -20,6 +20,8 @@ mod connection_handling;
 mod console_access;
 mod console_agents;
 mod console_calls;
+mod console_keys;
+mod console_records;
 mod cors;
 mod delegation;
 mod demo;

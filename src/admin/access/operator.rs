@@ -39,6 +39,11 @@ impl OperatorCredential {
         Self { name, value }
     }
 
+    /// Returns the public prefix of an API key; `None` for other credentials.
+    pub fn api_key_prefix(&self) -> Option<&str> {
+        self.value.expose().strip_prefix("gp_")?.split_once('_').map(|(prefix, _)| prefix)
+    }
+
     /// Adds the field to `headers`. A value that no header can carry is left out, so that nobody is authenticated.
     pub fn add_to(&self, headers: &mut HeaderMap) {
         if let Ok(mut value) = HeaderValue::from_str(self.value.expose()) {

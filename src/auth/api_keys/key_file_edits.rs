@@ -3,6 +3,7 @@
 
 use super::{
     api_key_table::ApiKeyTable,
+    key_file_error::KeyFileError,
     key_generation::{NewApiKey, format_key_time, generate_api_key},
     locked_key_file::LockedKeyFile,
 };
@@ -15,7 +16,7 @@ use crate::{
 };
 use std::{
     fs::File,
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, BufRead as _, BufReader, Read, Seek, SeekFrom, Write},
     path::Path,
     time::Duration,
 };
@@ -72,6 +73,15 @@ pub struct ApiKeyListing {
     pub invalid_lines: Vec<usize>,
 }
 
+/// A key that replaces another one.
+#[derive(Debug)]
+pub struct RotatedKey {
+    /// The new key.
+    pub secret: Secret,
+    /// Name of its caller, without `key:`.
+    pub caller: String,
+}
+
 /// What happens to a line of a key file.
 enum LineEdit {
     Keep,
@@ -83,20 +93,13 @@ enum LineEdit {
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn list_api_keys(path: &Path) -> Result<ApiKeyListing, String> {
-    let file = File::open(path).map_err(|why| read_error(path, &why))?;
-    let text = read_text(path, &file)?;
-    let mut listing = ApiKeyListing::default();
-    for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        match serde_json::from_str(line.trim()) {
-            Ok(key) => {
-                listing.keys.push(key);
-                listing.key_lines.push(at + 1);
-            }
-            Err(_) => listing.invalid_lines.push(at + 1),
-        }
-    }
-    Ok(listing)
+pub fn list_api_keys(path: &Path) -> Result<ApiKeyListing, KeyFileError> {
+    let (mut keys, mut key_lines) = (Vec::new(), Vec::new());
+    let invalid_lines = visit_key_lines(path, |line, key| {
+        keys.push(key);
+        key_lines.push(line);
+    })?;
+    Ok(ApiKeyListing { keys, key_lines, invalid_lines })
 }
 
 /// A line of a key file that the gateway ignores.
@@ -112,8 +115,8 @@ pub struct InvalidKeyLine {
 ///
 /// # Errors
 /// The file cannot be read.
-pub fn invalid_key_lines(path: &Path) -> Result<Vec<InvalidKeyLine>, String> {
-    let file = File::open(path).map_err(|why| read_error(path, &why))?;
+pub fn invalid_key_lines(path: &Path) -> Result<Vec<InvalidKeyLine>, KeyFileError> {
+    let file = File::open(path).map_err(|why| KeyFileError::unreadable(path, why))?;
     let text = read_text(path, &file)?;
     // Grants do not decide whether a line is a key.
     let (grants, _) = GrantIndex::build(&AccessConfig::default());
@@ -121,18 +124,54 @@ pub fn invalid_key_lines(path: &Path) -> Result<Vec<InvalidKeyLine>, String> {
     Ok(invalid.into_iter().map(|(line, reason)| InvalidKeyLine { line, reason }).collect())
 }
 
-/// Disables the keys that `is_selected` selects; returns how many were enabled before.
+/// Reads the keys of a file one by one, so that a large file is never in memory. Returns the numbers of the lines that are
+/// no keys, from 1.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn visit_api_keys(path: &Path, mut visit: impl FnMut(StoredApiKey)) -> Result<Vec<usize>, KeyFileError> {
+    visit_key_lines(path, |_, key| visit(key))
+}
+
+/// Reads the keys of a file one by one, each with the number of its line.
+fn visit_key_lines(path: &Path, mut visit: impl FnMut(usize, StoredApiKey)) -> Result<Vec<usize>, KeyFileError> {
+    let file = File::open(path).map_err(|why| KeyFileError::unreadable(path, why))?;
+    check_file(path, &file)?;
+    let mut reader = BufReader::with_capacity(1 << 16, file.take(MAX_FILE_BYTES));
+    let (mut line, mut number, mut invalid_lines) = (String::new(), 0, Vec::new());
+    loop {
+        line.clear();
+        if reader.read_line(&mut line).map_err(|why| KeyFileError::unreadable(path, why))? == 0 {
+            return Ok(invalid_lines);
+        }
+        number += 1;
+        let text = line.trim();
+        match serde_json::from_str(text) {
+            Ok(key) => visit(number, key),
+            Err(_) if text.is_empty() => {}
+            Err(_) => invalid_lines.push(number),
+        }
+    }
+}
+
+/// Disables the keys that `is_selected` selects; returns those that were enabled before.
 ///
 /// # Errors
 /// The file cannot be read or replaced; it is unchanged then.
-pub fn disable_api_keys(path: &Path, is_selected: impl Fn(&StoredApiKey) -> bool) -> Result<usize, String> {
+pub fn disable_api_keys(
+    path: &Path,
+    is_selected: impl Fn(&StoredApiKey) -> bool,
+) -> Result<Vec<StoredApiKey>, KeyFileError> {
+    let mut disabled = Vec::new();
     edit_keys(path, |key| {
         if key.disabled || !is_selected(key) {
             return Ok(LineEdit::Keep);
         }
         key.disabled = true;
+        disabled.push(key.clone());
         Ok(LineEdit::Change)
-    })
+    })?;
+    Ok(disabled)
 }
 
 /// Replaces the key with a prefix by a new one of the same caller, groups and tier. The previous key stays valid for a
@@ -145,7 +184,7 @@ pub fn rotate_api_key(
     prefix: &str,
     rotation: &KeyRotation,
     pepper: Option<&Secret>,
-) -> Result<Option<Secret>, String> {
+) -> Result<Option<RotatedKey>, KeyFileError> {
     let (now, mut new_key) = (OffsetDateTime::now_utc(), None);
     edit_keys(path, |key| {
         if key.prefix != prefix {
@@ -161,7 +200,7 @@ pub fn rotate_api_key(
             expires: rotation.expires,
         };
         let (secret, line) = generate_api_key(&attributes, pepper)?;
-        new_key = Some(secret);
+        new_key = Some(RotatedKey { secret, caller: key.caller.clone() });
         let overlap_end = now.checked_add(rotation.overlap.try_into().unwrap_or(time::Duration::MAX));
         let previous_end = key.expires.as_deref().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
         let is_earlier = |end: &OffsetDateTime| previous_end.is_none_or(|previous| *end < previous);
@@ -177,8 +216,8 @@ pub fn rotate_api_key(
 ///
 /// # Errors
 /// The file cannot be written completely.
-pub fn append_api_key(path: &Path, line: &str) -> Result<(), String> {
-    let write_error = |why: std::io::Error| write_error(path, &why);
+pub fn append_api_key(path: &Path, line: &str) -> Result<(), KeyFileError> {
+    let write_error = |why: io::Error| KeyFileError::unwritable(path, why);
     // Locked, so that no other command replaces the file meanwhile; one write, because gateways read it without a lock.
     let mut file = LockedKeyFile::open_to_append(path).map_err(write_error)?.file;
     // A file that was edited by hand may lack the final line feed.
@@ -195,17 +234,17 @@ pub fn append_api_key(path: &Path, line: &str) -> Result<(), String> {
 fn edit_keys(
     path: &Path,
     mut edit: impl FnMut(&mut StoredApiKey) -> Result<LineEdit, String>,
-) -> Result<usize, String> {
-    let locked = LockedKeyFile::open_to_replace(path).map_err(|why| write_error(path, &why))?;
+) -> Result<(), KeyFileError> {
+    let locked = LockedKeyFile::open_to_replace(path).map_err(|why| KeyFileError::unwritable(path, why))?;
     let text = read_text(path, &locked.file)?;
-    let (mut rewritten, mut added, mut changed) = (String::with_capacity(text.len() + 512), String::new(), 0);
+    let (mut rewritten, mut added, mut changed) = (String::with_capacity(text.len() + 512), String::new(), false);
     for line in text.split_inclusive('\n') {
         let content = line.trim_end();
         let Ok(mut key) = serde_json::from_str::<StoredApiKey>(content.trim_start()) else {
             rewritten.push_str(line);
             continue;
         };
-        match edit(&mut key)? {
+        match edit(&mut key).map_err(KeyFileError::Refused)? {
             LineEdit::Keep => {
                 rewritten.push_str(line);
                 continue;
@@ -213,34 +252,33 @@ fn edit_keys(
             LineEdit::Change => {}
             LineEdit::ChangeAndAdd(new) => added = format!("{added}{new}\n"),
         }
-        changed += 1;
-        rewritten.push_str(&serde_json::to_string(&key).map_err(|why| format!("a key cannot be serialized ({why})"))?);
+        changed = true;
+        let rewritten_key = serde_json::to_string(&key);
+        let unserializable = |why| KeyFileError::Refused(format!("a key cannot be serialized ({why})"));
+        rewritten.push_str(&rewritten_key.map_err(unserializable)?);
         rewritten.push_str(line.get(content.len()..).unwrap_or_default());
     }
-    if changed > 0 {
+    if changed {
         let separator = if rewritten.ends_with('\n') || added.is_empty() { "" } else { "\n" };
         let rewritten = [&*rewritten, separator, &added].concat();
-        locked.replace(&rewritten).map_err(|why| write_error(path, &why))?;
+        locked.replace(&rewritten).map_err(|why| KeyFileError::unwritable(path, why))?;
     }
-    Ok(changed)
+    Ok(())
 }
 
-fn read_text(path: &Path, file: &File) -> Result<String, String> {
-    let metadata = file.metadata().map_err(|why| read_error(path, &why))?;
-    if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
-        return Err(format!("{} must be a file of at most 1GiB", path.display()));
-    }
+fn read_text(path: &Path, file: &File) -> Result<String, KeyFileError> {
+    check_file(path, file)?;
     let mut text = String::new();
-    file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(|why| read_error(path, &why))?;
+    file.take(MAX_FILE_BYTES).read_to_string(&mut text).map_err(|why| KeyFileError::unreadable(path, why))?;
     Ok(text)
 }
 
-fn read_error(path: &Path, why: &io::Error) -> String {
-    format!("{} cannot be read ({why})", path.display())
-}
-
-fn write_error(path: &Path, why: &io::Error) -> String {
-    format!("{} cannot be written ({why})", path.display())
+fn check_file(path: &Path, file: &File) -> Result<(), KeyFileError> {
+    let metadata = file.metadata().map_err(|why| KeyFileError::unreadable(path, why))?;
+    if !metadata.is_file() || metadata.len() > MAX_FILE_BYTES {
+        return Err(KeyFileError::NotUsable(path.to_owned()));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -268,9 +306,10 @@ mod tests {
         let in_a_day = OffsetDateTime::now_utc() + time::Duration::DAY;
         let rotation = KeyRotation { overlap: Duration::from_secs(60), expires: Some(in_a_day) };
         assert!(rotate_api_key(&path, "unknownkey00", &rotation, None).unwrap().is_none());
-        let secret = rotate_api_key(&path, &second.prefix, &rotation, None).unwrap().unwrap();
+        let rotated = rotate_api_key(&path, &second.prefix, &rotation, None).unwrap().unwrap();
         let [kept, previous, new] = keys_of(&path).try_into().unwrap();
-        assert!(kept == first && secret.expose().contains(&new.prefix), "{kept:?} {new:?}");
+        assert!(kept == first && rotated.secret.expose().contains(&new.prefix), "{kept:?} {new:?}");
+        assert_eq!((&*rotated.caller, &*new.caller), ("team-a", "team-a"));
         let end_of = |key: &StoredApiKey| OffsetDateTime::parse(key.expires.as_deref().unwrap(), &Rfc3339).unwrap();
         assert_eq!(end_of(&new), in_a_day.replace_nanosecond(0).unwrap());
         let seconds_left = (end_of(&previous) - OffsetDateTime::now_utc()).whole_seconds();
@@ -285,14 +324,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("keys.jsonl");
         std::fs::write(&path, new_line(None)).unwrap();
-        let disable = || disable_api_keys(&path, |key| key.caller == "team-a").unwrap();
+        let disable = || disable_api_keys(&path, |key| key.caller == "team-a").unwrap().len();
         assert_eq!((disable(), disable()), (1, 0));
         assert!(!std::fs::read_to_string(&path).unwrap().ends_with('\n'), "a line changed and none was added");
         append_api_key(&path, &new_line(None)).unwrap();
         let [disabled, other] = keys_of(&path).try_into().unwrap();
         assert!(disabled.disabled && !other.disabled);
         let rotation = KeyRotation { overlap: Duration::ZERO, expires: None };
-        let refused = rotate_api_key(&path, &disabled.prefix, &rotation, None).unwrap_err();
+        let refused = rotate_api_key(&path, &disabled.prefix, &rotation, None).unwrap_err().to_string();
         assert!(refused.contains("is disabled or has expired"), "{refused}");
         assert_eq!(keys_of(&path), [disabled, other], "a refused rotation changes nothing");
     }

@@ -4,12 +4,14 @@ mod api_key_authenticator;
 mod api_key_file;
 mod api_key_table;
 mod key_file_edits;
+mod key_file_error;
 mod key_generation;
 mod locked_key_file;
 
 pub(super) use api_key_authenticator::ApiKeyAuthenticator;
 pub use key_file_edits::{
-    ApiKeyListing, ApiKeyState, InvalidKeyLine, KeyRotation, append_api_key, disable_api_keys, invalid_key_lines,
-    list_api_keys, rotate_api_key,
+    ApiKeyListing, ApiKeyState, InvalidKeyLine, KeyRotation, RotatedKey, append_api_key, disable_api_keys,
+    invalid_key_lines, list_api_keys, rotate_api_key, visit_api_keys,
 };
+pub use key_file_error::KeyFileError;
 pub use key_generation::{NewApiKey, generate_api_key};

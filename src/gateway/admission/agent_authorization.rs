@@ -191,7 +191,7 @@ pub(in crate::gateway) fn deciding_rule(auth: &Authorizer, caller: &Caller, rout
 }
 
 /// Returns whether the caller may call the agent.
-pub(in crate::gateway) fn may_call(auth: &Authorizer, caller: &Caller, route: &Route) -> bool {
+pub fn may_call(auth: &Authorizer, caller: &Caller, route: &Route) -> bool {
     let grants = &*current_grants(auth, route);
     auth.is_call_allowed(caller, &AgentAuthRequirements { authentication: &route.agent.authentication, grants })
 }

@@ -15,8 +15,9 @@ mod shadow_rules;
 
 pub(super) use admission_recorder::AdmissionRecorder;
 pub(super) use admission_request::{AdmissionRequest, CallSource, InputSource};
+pub use agent_authorization::may_call;
 pub(super) use agent_authorization::{
-    AgentAuthorization, CallerContext, LocalAccess, LocalCaller, deciding_rule, may_call, may_see, may_see_with_grants,
+    AgentAuthorization, CallerContext, LocalAccess, LocalCaller, deciding_rule, may_see, may_see_with_grants,
     owner_key, rate_limit_account, sources_not_read,
 };
 pub(super) use call_preview::CallPreview;

@@ -9,5 +9,7 @@ mod task_store;
 
 pub(super) use postgres_tasks::PostgresTaskStore;
 pub(super) use sqlite_tasks::SqliteTaskStore;
-pub(super) use task_sql::{CLIENT_COUNTS, CLIENTS_AND_SIZES, TABLES};
-pub use task_store::{StoredTask, TaskCounts, TaskLimits, TaskRefusal, TaskStore};
+pub(super) use task_sql::{CLIENT_COUNTS, CLIENTS_AND_SIZES, SUMMARIES, TABLES};
+pub use task_store::{
+    ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore, TaskSummary,
+};

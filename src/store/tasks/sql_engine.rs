@@ -5,9 +5,9 @@ use super::{
         CLAIM_CALLBACKS, DELETE_ENDED, DELETE_EXPIRED, DELETE_GATEWAY, DELETE_IDLE_CLIENTS, INCREMENT_CLIENT_COUNT,
         INCREMENT_COUNT, INSERT_TASK, LOCK_COUNT, RECORD_CALLBACK_ATTEMPT, RECORD_CLIENT_SIZE, RECORD_END, RECORD_SIZE,
         RECOUNT, RECOUNT_CLIENT, RECOUNT_CLIENTS, SELECT_COUNTS, SELECT_ENDED, SELECT_ENDED_IF_SUFFICIENT,
-        SELECT_EXPIRED, SELECT_ORPHANS, SELECT_RUNNING, SELECT_TASK,
+        SELECT_EXPIRED, SELECT_LIST, SELECT_ORPHANS, SELECT_RUNNING, SELECT_STATE_COUNTS, SELECT_TASK,
     },
-    task_store::{StoredTask, TaskCounts, TaskLimits, TaskRefusal, TaskStore},
+    task_store::{ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore},
 };
 use crate::{
     fault::Result,
@@ -81,7 +81,7 @@ impl<E: SqlEngine> TaskStore for E {
         let reserved_size = || SqlValue::Number(to_i64(limits.reserved_size));
         let count_values =
             vec![SqlValue::Number(limits.total.into()), reserved_size(), SqlValue::Number(to_i64(limits.total_size))];
-        let values = vec![
+        let mut values = vec![
             text_value(&task.id),
             text_value(&task.owner),
             text_value(&task.gateway_id),
@@ -92,6 +92,7 @@ impl<E: SqlEngine> TaskStore for E {
             client_value(client),
             reserved_size(),
         ];
+        values.extend(summary_values(task));
         let client_count_values = vec![
             client_value(client),
             reserved_size(),
@@ -145,13 +146,14 @@ impl<E: SqlEngine> TaskStore for E {
     }
 
     async fn record_end(&self, task: &StoredTask) -> Result<bool> {
-        let values = vec![
+        let mut values = vec![
             text_value(&task.id),
             SqlValue::Number(to_micros(task.expires)),
             due_value(task),
             text_value(&task.record),
             SqlValue::Number(to_i64(task.record.len())),
         ];
+        values.extend(summary_values(task));
         let size_values = || vec![text_value(&task.id), SqlValue::Number(to_i64(task.record.len()))];
         // A statement that waits for the lock reads what was there before it waited, so the lock is a statement of its
         // own.
@@ -170,6 +172,26 @@ impl<E: SqlEngine> TaskStore for E {
         let mut next = || counts.next().unwrap_or(0);
         let (running, total, pending_callbacks) = (next(), next(), next());
         Ok(TaskCounts { running, ended: u64::saturating_sub(total, running), pending_callbacks })
+    }
+
+    async fn list(&self, page: &TaskPage) -> Result<Vec<ListedTask>> {
+        let (created, id) = match &page.after {
+            Some((created, id)) => (to_micros(*created), Arc::clone(id)),
+            None => (i64::MAX, "".into()),
+        };
+        let text = |text: &Option<Arc<str>>| SqlValue::Text(text.clone().unwrap_or_default());
+        let limit = SqlValue::Number(to_i64(page.limit));
+        let values = vec![SqlValue::Number(created), SqlValue::Text(id), text(&page.agent), text(&page.state), limit];
+        let rows = self.run_infallible(vec![statement(SELECT_LIST, values)]).await?.tasks;
+        let listed =
+            |StoredTask { id, owner, callback_due, record, .. }| ListedTask { id, owner, callback_due, text: record };
+        Ok(rows.into_iter().map(listed).collect())
+    }
+
+    async fn count_states(&self) -> Result<Vec<TaskStateCount>> {
+        let rows = self.run_infallible(vec![statement(SELECT_STATE_COUNTS, Vec::new())]).await?.tasks;
+        let count = |row: StoredTask| TaskStateCount { state: row.id, count: row.record.parse().unwrap_or_default() };
+        Ok(rows.into_iter().map(count).collect())
     }
 
     fn connections(&self) -> Option<StoreConnections> {
@@ -253,6 +275,19 @@ fn due_value(task: &StoredTask) -> SqlValue {
     task.callback_due.map_or(SqlValue::Null, |due| SqlValue::Number(to_micros(due)))
 }
 
+/// The values of the columns of lists.
+fn summary_values(task: &StoredTask) -> [SqlValue; 4] {
+    match &task.summary {
+        Some(summary) => [
+            SqlValue::Number(to_micros(summary.created)),
+            text_value(&summary.agent),
+            text_value(&summary.state),
+            text_value(&summary.text),
+        ],
+        None => [SqlValue::Number(0), SqlValue::Text("".into()), SqlValue::Text("".into()), SqlValue::Text("".into())],
+    }
+}
+
 /// The columns of a task, in the order of `SELECT_TASK`; the record is the last one.
 pub(super) struct TaskColumns {
     /// Id, owner, gateway and record.
@@ -273,6 +308,7 @@ impl From<TaskColumns> for StoredTask {
             expires: from_micros(columns.expires),
             callback_due: columns.callback_due.map(from_micros),
             record,
+            summary: None,
         }
     }
 }

@@ -31,6 +31,16 @@ pub(in crate::store) const CLIENT_COUNTS: &str = "
         select client, count(*), sum(size) from gatepost_tasks where client is not null group by client;
 ";
 
+/// What lists of tasks show, as a step of the schema migrations. Lists have the tasks of older gateways at their end, until
+/// these end. The index has the columns that a list selects by, so that it reads no records of others.
+pub(in crate::store) const SUMMARIES: &str = "
+    alter table gatepost_tasks add column created bigint not null default 0;
+    alter table gatepost_tasks add column agent text not null default '';
+    alter table gatepost_tasks add column state text not null default '';
+    alter table gatepost_tasks add column summary text not null default '';
+    create index gatepost_tasks_created on gatepost_tasks (created, id, agent, state);
+";
+
 pub(super) const INCREMENT_COUNT: &str = "update gatepost_task_count
     set tasks = tasks + 1, size = size + cast($2 as bigint)
     where tasks < cast($1 as bigint) and size + cast($2 as bigint) <= cast($3 as bigint)";
@@ -42,9 +52,10 @@ pub(super) const INCREMENT_CLIENT_COUNT: &str = "insert into gatepost_task_clien
     where gatepost_task_clients.tasks < cast($3 as bigint)
         and gatepost_task_clients.size + excluded.size <= cast($4 as bigint)";
 pub(super) const INSERT_TASK: &str = "insert into gatepost_tasks
-    (id, owner, keeper, open, expires, due, record, client, size)
+    (id, owner, keeper, open, expires, due, record, client, size, created, agent, state, summary)
     select cast($1 as text), cast($2 as text), cast($3 as text), 1, cast($4 as bigint), cast($5 as bigint),
-        cast($6 as text), cast($8 as bigint), cast($9 as bigint)
+        cast($6 as text), cast($8 as bigint), cast($9 as bigint),
+        cast($10 as bigint), cast($11 as text), cast($12 as text), cast($13 as text)
     where (select count(*) from gatepost_tasks where owner = cast($2 as text)) < cast($7 as bigint)";
 pub(super) const SELECT_ENDED: &str = "select id, owner, keeper, open, expires, due, '' from gatepost_tasks
     where owner = $1 and open = 0 and due is null limit 1";
@@ -63,7 +74,16 @@ pub(super) const SELECT_ENDED_IF_SUFFICIENT: &str =
 pub(super) const DELETE_ENDED: &str = "delete from gatepost_tasks where id in (
     select id from gatepost_tasks where owner = $1 and open = 0 and due is null order by expires limit $2)";
 pub(super) const RECORD_END: &str =
-    "update gatepost_tasks set open = 0, expires = $2, due = $3, record = $4, size = $5 where id = $1 and open = 1";
+    "update gatepost_tasks set open = 0, expires = $2, due = $3, record = $4, size = $5,
+    created = $6, agent = $7, state = $8, summary = $9 where id = $1 and open = 1";
+pub(super) const SELECT_LIST: &str = "select id, owner, keeper, open, expires, due, summary from gatepost_tasks
+    where created <= cast($1 as bigint) and (created < cast($1 as bigint) or id < cast($2 as text))
+        and (cast($3 as text) = '' or agent = cast($3 as text)) and (cast($4 as text) = '' or state = cast($4 as text))
+    order by created desc, id desc limit cast($5 as bigint)";
+/// Returns a state as the id of a row, and the number of its tasks as the record.
+pub(super) const SELECT_STATE_COUNTS: &str = "select state, cast('' as text), cast('' as text),
+    cast(0 as bigint), cast(0 as bigint), cast(null as bigint), cast(count(*) as text)
+    from gatepost_tasks group by state order by state";
 /// Replaces the size that a running task reserves in the total by the size of its record.
 pub(super) const RECORD_SIZE: &str = "update gatepost_task_count set size = size + coalesce(
     (select cast($2 as bigint) - size from gatepost_tasks where id = cast($1 as text) and open = 1), 0)";

@@ -43,6 +43,54 @@ pub struct TaskCounts {
     pub pending_callbacks: u64,
 }
 
+/// What lists of tasks show and select by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskSummary {
+    /// When the task was started.
+    pub created: OffsetDateTime,
+    /// Id of the agent.
+    pub agent: Arc<str>,
+    /// Name of the state.
+    pub state: Arc<str>,
+    /// What else lists show, as text. Short, unlike the record.
+    pub text: Arc<str>,
+}
+
+/// Which tasks a list has.
+#[derive(Clone, Debug, Default)]
+pub struct TaskPage {
+    /// Tasks that are listed behind the one with this creation and id; `None` begins with the newest.
+    pub after: Option<(OffsetDateTime, Arc<str>)>,
+    /// Only tasks of this agent.
+    pub agent: Option<Arc<str>>,
+    /// Only tasks in this state.
+    pub state: Option<Arc<str>>,
+    /// Maximum number of tasks.
+    pub limit: usize,
+}
+
+/// A task in a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedTask {
+    /// Id of the task.
+    pub id: Arc<str>,
+    /// The caller that owns it.
+    pub owner: Arc<str>,
+    /// Time of the next attempt to deliver its callback; `None` if no callback is pending.
+    pub callback_due: Option<OffsetDateTime>,
+    /// [`TaskSummary::text`]; empty if an earlier gateway stored the task.
+    pub text: Arc<str>,
+}
+
+/// How many tasks are in a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskStateCount {
+    /// Name of the state; empty for tasks that an earlier gateway stored.
+    pub state: Arc<str>,
+    /// The number of tasks.
+    pub count: u64,
+}
+
 /// A stored task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTask {
@@ -60,6 +108,8 @@ pub struct StoredTask {
     pub callback_due: Option<OffsetDateTime>,
     /// The rest of the record, as text.
     pub record: Arc<str>,
+    /// What lists show; `None` in a task that was read.
+    pub summary: Option<TaskSummary>,
 }
 
 /// Store of tasks.
@@ -150,6 +200,18 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
     /// # Errors
     /// `Overloaded`.
     async fn count(&self) -> Result<TaskCounts>;
+
+    /// Returns tasks of all owners, the newest first, without their records.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn list(&self, page: &TaskPage) -> Result<Vec<ListedTask>>;
+
+    /// Returns how many tasks are in each state.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn count_states(&self) -> Result<Vec<TaskStateCount>>;
 
     /// Returns the connections to the database, if the store has one.
     fn connections(&self) -> Option<StoreConnections> {

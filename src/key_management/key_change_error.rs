@@ -1,0 +1,60 @@
+//! Why no key was created, rotated or disabled.
+
+use crate::auth::KeyFileError;
+use std::fmt;
+
+/// Why no key was created, rotated or disabled.
+#[derive(Debug)]
+pub enum KeyChangeError {
+    /// A name is not valid.
+    InvalidKey(String),
+    /// There is no key file.
+    NoKeyFile,
+    /// The pepper of the hashes cannot be loaded.
+    Pepper(String),
+    /// A key file cannot be used, or the key is not valid any more.
+    File(KeyFileError),
+    /// The audit log cannot be written.
+    NotRecordable,
+    /// No file has the key with this prefix.
+    NoSuchKey {
+        /// The prefix.
+        prefix: String,
+        /// Whether the configuration itself has it.
+        is_in_config: bool,
+    },
+    /// No file has a key of this caller.
+    NoKeyOfCaller(String),
+    /// The change did not end: whether it was made is not known.
+    Interrupted,
+}
+
+impl From<KeyFileError> for KeyChangeError {
+    fn from(why: KeyFileError) -> Self {
+        Self::File(why)
+    }
+}
+
+impl fmt::Display for KeyChangeError {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidKey(why) => to.write_str(why),
+            Self::NoKeyFile => to.write_str("auth.api_keys.files is empty (name a file there, or use --file)"),
+            Self::Pepper(why) => write!(to, "auth.api_keys.pepper: {why}"),
+            Self::File(why) => why.fmt(to),
+            Self::NotRecordable => to.write_str("the audit log cannot be written (the gateway's log says why)"),
+            Self::NoSuchKey { prefix, is_in_config: true } => {
+                write!(to, "the key {prefix} is in auth.api_keys.keys of the configuration (change it there)")
+            }
+            Self::NoSuchKey { prefix, is_in_config: false } => {
+                write!(to, "there is no key with the prefix {prefix} (gatepost key list shows the keys)")
+            }
+            Self::Interrupted => to.write_str("the change was interrupted (look at the list whether it was made)"),
+            Self::NoKeyOfCaller(caller) => {
+                write!(to, "the caller {caller} has no key in a file (gatepost key list shows the keys)")
+            }
+        }
+    }
+}
+
+impl std::error::Error for KeyChangeError {}
