@@ -29,38 +29,144 @@ impl LiteralStyle {
 
     /// Returns a value as a literal. Its lines but the first are indented by `indent` spaces.
     pub(super) fn literal(self, value: &Value, indent: usize) -> String {
-        match value {
-            Value::Null => self.null_name.to_owned(),
-            Value::Bool(true) => self.true_name.to_owned(),
-            Value::Bool(false) => self.false_name.to_owned(),
-            Value::Number(number) => number.to_string(),
-            Value::String(text) => string_literal(text),
-            Value::Array(items) => {
-                let parts = items.iter().map(|item| self.literal(item, indent + 2)).collect();
-                join_lines(['[', ']'], parts, indent)
-            }
-            Value::Object(members) => {
-                let member = |(name, value): (&String, &Value)| {
-                    let value = self.literal(value, indent + 2);
-                    match name.as_str() {
-                        "__proto__" if self.has_prototypes => format!("[\"__proto__\"]: {value}"),
-                        name => format!("{}: {value}", string_literal(name)),
-                    }
-                };
-                join_lines(['{', '}'], members.iter().map(member).collect(), indent)
-            }
-        }
+        LiteralWriter::new(self, usize::MAX).lines(value, indent).text
+    }
+
+    /// Returns the beginning of a value as a literal of several lines, and whether that is all.
+    pub(super) fn beginning(self, value: &Value, max_length: usize) -> (String, bool) {
+        let writer = LiteralWriter::new(self, max_length).lines(value, 0);
+        let is_all = !writer.is_full();
+        (writer.text, is_all)
     }
 }
 
-/// Joins the parts of a list or object: on one line if that is short.
-fn join_lines([open, close]: [char; 2], parts: Vec<String>, indent: usize) -> String {
-    let length: usize = parts.iter().map(|part| part.len() + 2).sum();
-    if length <= MAX_LINE && !parts.iter().any(|part| part.contains('\n')) {
-        return format!("{open}{}{close}", parts.join(", "));
+/// Returns a value as JSON on one line; the end of a long one is left out.
+pub(super) fn short_json(value: &Value, max_length: usize) -> String {
+    let mut writer = LiteralWriter::new(LiteralStyle::JSON, max_length);
+    writer.write_line(value);
+    if !writer.is_full() {
+        return writer.text;
     }
-    let (inner, outer) = (" ".repeat(indent + 2), " ".repeat(indent));
-    format!("{open}\n{inner}{}\n{outer}{close}", parts.join(&format!(",\n{inner}")))
+    let end = writer.text.char_indices().nth(max_length).map_or(writer.text.len(), |(at, _)| at);
+    writer.text.truncate(end);
+    writer.text + "…"
+}
+
+/// Writes a literal until it has a maximum length, so that a large value takes no more time than what is shown of it.
+struct LiteralWriter {
+    style: LiteralStyle,
+    text: String,
+    max_length: usize,
+}
+
+impl LiteralWriter {
+    fn new(style: LiteralStyle, max_length: usize) -> Self {
+        Self { style, text: String::new(), max_length }
+    }
+
+    fn is_full(&self) -> bool {
+        self.text.len() > self.max_length
+    }
+
+    fn lines(mut self, value: &Value, indent: usize) -> Self {
+        self.write_lines(value, indent);
+        self
+    }
+
+    /// Writes a value: on one line if that is short, else each of its parts on a line.
+    fn write_lines(&mut self, value: &Value, indent: usize) {
+        let mut line = Self::new(self.style, MAX_LINE);
+        line.write_line(value);
+        if !line.is_full() {
+            self.text.push_str(&line.text);
+            return;
+        }
+        let inner = indent + 2;
+        let is_list = match value {
+            Value::Array(items) => {
+                self.text.push('[');
+                for (number, item) in items.iter().enumerate() {
+                    if self.is_full() {
+                        return;
+                    }
+                    self.start_line(number, inner);
+                    self.write_lines(item, inner);
+                }
+                true
+            }
+            Value::Object(members) => {
+                self.text.push('{');
+                for (number, (name, member)) in members.iter().enumerate() {
+                    if self.is_full() {
+                        return;
+                    }
+                    self.start_line(number, inner);
+                    self.write_name(name);
+                    self.write_lines(member, inner);
+                }
+                false
+            }
+            scalar => return self.write_line(scalar),
+        };
+        self.text.push('\n');
+        self.text.extend(std::iter::repeat_n(' ', indent));
+        self.text.push(if is_list { ']' } else { '}' });
+    }
+
+    fn start_line(&mut self, number: usize, indent: usize) {
+        self.text.push_str(if number > 0 { ",\n" } else { "\n" });
+        self.text.extend(std::iter::repeat_n(' ', indent));
+    }
+
+    fn write_line(&mut self, value: &Value) {
+        match value {
+            Value::Null => self.text.push_str(self.style.null_name),
+            Value::Bool(true) => self.text.push_str(self.style.true_name),
+            Value::Bool(false) => self.text.push_str(self.style.false_name),
+            Value::Number(number) => self.text.push_str(&number.to_string()),
+            Value::String(text) => self.write_string(text),
+            Value::Array(items) => {
+                self.text.push('[');
+                for (number, item) in items.iter().enumerate() {
+                    if self.is_full() {
+                        return;
+                    }
+                    self.text.push_str(if number > 0 { ", " } else { "" });
+                    self.write_line(item);
+                }
+                self.text.push(']');
+            }
+            Value::Object(members) => {
+                self.text.push('{');
+                for (number, (name, member)) in members.iter().enumerate() {
+                    if self.is_full() {
+                        return;
+                    }
+                    self.text.push_str(if number > 0 { ", " } else { "" });
+                    self.write_name(name);
+                    self.write_line(member);
+                }
+                self.text.push('}');
+            }
+        }
+    }
+
+    fn write_name(&mut self, name: &str) {
+        match name {
+            "__proto__" if self.style.has_prototypes => self.text.push_str("[\"__proto__\"]"),
+            name => self.write_string(name),
+        }
+        self.text.push_str(": ");
+    }
+
+    fn write_string(&mut self, text: &str) {
+        let left = self.max_length.saturating_sub(self.text.len());
+        match text.char_indices().nth(left) {
+            // The literal is longer than the maximum with these characters already.
+            Some((end, _)) => self.text.push_str(&string_literal(text.get(..end).unwrap_or_default())),
+            None => self.text.push_str(&string_literal(text)),
+        }
+    }
 }
 
 /// Returns a text as a string of JSON, which is a string of Python and of JavaScript as well.

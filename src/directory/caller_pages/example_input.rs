@@ -1,14 +1,16 @@
 //! An input that a schema may accept, for the lines that call an agent: the same one at every request, and small. It
 //! need not match the schema, so its caller checks it.
 
-use super::schema_table::resolve;
+use super::{code_literals::short_json, schema_table::resolve};
 use serde_json::{Map, Value, json};
 
 /// Maximum number of values in the input.
 const MAX_VALUES: usize = 200;
 /// Maximum depth of the input.
 const MAX_DEPTH: usize = 8;
-/// Maximum number of schemas with `allOf` that are merged; each merge copies what it merges.
+/// Maximum size of the values that are copied from the schema, in bytes of their texts.
+const MAX_COPIED_BYTES: usize = 4 << 10;
+/// Maximum number of schemas with `allOf`, `oneOf` or `anyOf` that are merged; each merge copies what it merges.
 const MAX_MERGES: usize = 8;
 /// Maximum number of items that are made for `minItems`.
 const MAX_ITEMS: u64 = 10;
@@ -19,13 +21,16 @@ const OPTIONAL_PROPERTIES: usize = 3;
 
 /// Returns an input for a schema; `None` if none is found within the bounds.
 pub(super) fn example_of_schema(schema: &Value) -> Option<Value> {
-    Generator { root: schema, values_left: MAX_VALUES, merges_left: MAX_MERGES }.value(schema, 0)
+    let mut generator =
+        Generator { root: schema, values_left: MAX_VALUES, merges_left: MAX_MERGES, bytes_left: MAX_COPIED_BYTES };
+    generator.value(schema, 0)
 }
 
 struct Generator<'a> {
     root: &'a Value,
     values_left: usize,
     merges_left: usize,
+    bytes_left: usize,
 }
 
 impl Generator<'_> {
@@ -39,11 +44,9 @@ impl Generator<'_> {
         let schema = resolve(root, schema);
         let Value::Object(members) = schema else { return (*schema != Value::Bool(false)).then(|| json!({})) };
         let first_of = |word: &str| members.get(word)?.as_array()?.first();
-        if let Some(value) = members.get("const").or_else(|| first_of("enum")).or_else(|| members.get("default")) {
-            return Some(value.clone());
-        }
-        if let Some(value) = first_of("examples").or_else(|| members.get("example")) {
-            return Some(value.clone());
+        let fixed = members.get("const").or_else(|| first_of("enum")).or_else(|| members.get("default"));
+        if let Some(value) = fixed.or_else(|| first_of("examples")).or_else(|| members.get("example")) {
+            return self.copy(value);
         }
         if members.contains_key("allOf") {
             let merged = self.merge(members)?;
@@ -51,6 +54,7 @@ impl Generator<'_> {
         }
         for word in ["oneOf", "anyOf"] {
             if let Some(form) = first_of(word) {
+                self.merges_left = self.merges_left.checked_sub(1)?;
                 let mut form = resolve(root, form).as_object().cloned().unwrap_or_default();
                 add_missing(&mut form, members, word);
                 return self.value(&form.into(), depth + 1);
@@ -66,6 +70,13 @@ impl Generator<'_> {
             "null" => Some(Value::Null),
             _ => Some(json!({})),
         }
+    }
+
+    /// Copies a value of the schema; `None` if it is large.
+    fn copy(&mut self, value: &Value) -> Option<Value> {
+        let text = short_json(value, self.bytes_left);
+        self.bytes_left = self.bytes_left.checked_sub(text.len())?;
+        Some(value.clone())
     }
 
     /// Merges the schemas of `allOf` into the one that has them.

@@ -12,6 +12,7 @@ use super::{
 use crate::{
     agent::{Agent, Operation, media_types},
     resolver::operation_url,
+    values::json::is_deeper_than,
 };
 use maud::{Markup, html};
 use serde_json::{Value, json};
@@ -22,6 +23,8 @@ const MAX_DESCRIPTION: usize = 4_000;
 const MAX_JSON: usize = 24_000;
 /// Maximum size of an input in the lines that call an agent, in bytes of JSON.
 const MAX_LINE_INPUT: usize = 4 << 10;
+/// Maximum depth of that input.
+const MAX_LINE_DEPTH: usize = 12;
 /// Maximum number of examples that are tried, as many as the contract checks.
 const MAX_EXAMPLES: usize = 10;
 
@@ -126,7 +129,8 @@ impl OperationSection<'_> {
     /// Returns the input of the lines: an example of the document, else one that is made from the schema.
     fn line_input(&self, inputs: Option<&Value>) -> LineInput {
         let is_accepted = |value: &Value| {
-            value.to_string().len() <= MAX_LINE_INPUT
+            !is_deeper_than(value, MAX_LINE_DEPTH)
+                && value.to_string().len() <= MAX_LINE_INPUT
                 && self.call.visibility.accepts_input(self.agent.id.as_str(), self.index, value)
         };
         let listed = self.listed_examples().filter_map(|example| example.get("input"));
@@ -181,10 +185,9 @@ fn schema_part(budget: &mut PageBudget, title: &str, schema: Option<&Value>) -> 
 
 /// Shows a value as JSON; the end of a long one is left out.
 fn json_block(value: &Value) -> Markup {
-    let text = LiteralStyle::JSON.literal(value, 0);
-    let shown = shorten(&text, MAX_JSON);
+    let (text, is_all) = LiteralStyle::JSON.beginning(value, MAX_JSON);
     html! {
-        pre tabindex="0" { code { (shown) } }
-        @if shown.len() < text.len() { p .muted { "The rest is left out. The OpenAPI document of the agent has all of it." } }
+        pre tabindex="0" { code { (text) } }
+        @if !is_all { p .muted { "The rest is left out. The OpenAPI document of the agent has all of it." } }
     }
 }

@@ -1,6 +1,6 @@
 //! A JSON Schema as a table for people: one row for each property, with what the schema says about it.
 
-use super::page_parts::shorten;
+use super::{code_literals::short_json, page_parts::shorten};
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 
@@ -59,7 +59,7 @@ impl<'a> SchemaTable<'a> {
 
     fn add(&mut self, schema: &'a Value, position: Position<'_>) {
         self.steps += 1;
-        if self.rows.len() >= MAX_ROWS || self.steps > MAX_STEPS {
+        if self.is_full() {
             self.is_cut_off = true;
             return;
         }
@@ -88,6 +88,10 @@ impl<'a> SchemaTable<'a> {
         self.add_children(&parts, position);
     }
 
+    fn is_full(&self) -> bool {
+        self.rows.len() >= MAX_ROWS || self.steps > MAX_STEPS
+    }
+
     /// Adds the rows of properties, items and forms.
     fn add_children(&mut self, parts: &[&'a Map<String, Value>], position: Position<'_>) {
         let depth = position.depth + 1;
@@ -99,10 +103,14 @@ impl<'a> SchemaTable<'a> {
             .collect();
         for part in parts {
             for (name, schema) in part.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                if self.is_full() {
+                    self.is_cut_off = true;
+                    return;
+                }
+                let is_required = required.contains(&name.as_str());
                 let name = shorten(name, MAX_NAME);
                 let path =
                     if position.path.is_empty() { name.into_owned() } else { format!("{}.{name}", position.path) };
-                let is_required = required.contains(&name_of(&path, position.path));
                 self.add(schema, Position { path: &path, is_required, depth });
             }
             if let Some(items) = part.get("items").filter(|items| has_structure(self.root, items)) {
@@ -169,12 +177,6 @@ impl<'a> SchemaTable<'a> {
             @if self.is_cut_off { p .muted { "The schema has more than this table shows." } }
         }
     }
-}
-
-/// Returns the last name of a path that begins with `parent`.
-fn name_of<'p>(path: &'p str, parent: &str) -> &'p str {
-    let rest = path.get(parent.len()..).unwrap_or_default();
-    if parent.is_empty() { rest } else { rest.strip_prefix('.').unwrap_or(rest) }
 }
 
 /// Follows references within the schema. A reference that leads elsewhere, or in a circle, stays.
@@ -277,6 +279,5 @@ fn constraint_words(parts: &[&Map<String, Value>]) -> String {
 }
 
 fn value_words(value: &Value) -> String {
-    let text = value.to_string();
-    shorten(&text, MAX_VALUE).into_owned()
+    short_json(value, MAX_VALUE)
 }
