@@ -27,6 +27,9 @@ use tokio::{
 /// Pause after a failed accept, for example with too many open files.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
+/// How long accepted connections may send a request after the listener closed.
+const REQUEST_GRACE: Duration = Duration::from_millis(200);
+
 /// Maximum size of a request head in bytes.
 const MAX_HEAD_SIZE: usize = 16 << 10;
 
@@ -74,6 +77,8 @@ impl BoundedListener {
             }
         }
         drop(self.listener);
+        // A request that is on its way over an accepted connection is answered too.
+        sleep(REQUEST_GRACE).await;
         responses.shutdown().await;
     }
 

@@ -78,6 +78,7 @@ impl OperatorListeners {
                 gateway: Arc::clone(&assembly.gateway),
                 admin: Arc::clone(state) as _,
                 source: Arc::clone(state) as _,
+                calls: calls.clone(),
             })
         });
         let state: Arc<dyn AdminState> = Arc::clone(state) as _;

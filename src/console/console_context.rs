@@ -6,6 +6,7 @@ use crate::{
     gateway::Gateway,
 };
 use std::{ops::Deref, sync::Arc, time::SystemTime};
+use tokio::runtime::Handle;
 
 /// What the console is built from.
 pub struct ConsoleServices {
@@ -15,6 +16,8 @@ pub struct ConsoleServices {
     pub admin: Arc<dyn AdminState>,
     /// The configuration in force.
     pub source: Arc<dyn ConsoleSource>,
+    /// The runtime of calls, where stores, issuers and agents are asked.
+    pub calls: Handle,
 }
 
 /// What only the assembly of the gateway knows.

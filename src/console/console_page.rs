@@ -5,12 +5,15 @@ use crate::{
     web_page::{NavItem, PageFrame, PageShape, StaticAsset, stylesheet},
 };
 use axum::{
+    body::Body,
     extract::FromRequestParts,
-    http::{StatusCode, request},
+    http::{StatusCode, header, request},
     response::Response,
 };
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, future::ready, stream};
 use maud::{Markup, html};
-use std::sync::LazyLock;
+use std::{convert::Infallible, sync::LazyLock};
 
 /// The first page.
 pub(super) const OVERVIEW_PATH: &str = "/console";
@@ -26,6 +29,43 @@ static ASSETS: LazyLock<[&'static StaticAsset; 2]> = LazyLock::new(|| [styleshee
 /// Returns the files that pages load.
 pub(super) fn assets() -> &'static [&'static StaticAsset] {
     &*ASSETS
+}
+
+/// Where the parts of a streamed page begin.
+const STREAM_MARK: &str = "\u{1}";
+
+/// A part of a page that arrives after its beginning.
+pub(super) enum StreamedPart {
+    /// Bytes of preformatted text, perhaps a part of a character at the end.
+    Text(Bytes),
+    /// The last part, after the text.
+    End(Markup),
+}
+
+/// Escapes text that arrives in parts.
+#[derive(Default)]
+struct TextEscaper {
+    /// The beginning of a character whose end is still to come.
+    incomplete: Vec<u8>,
+}
+
+impl TextEscaper {
+    fn render(&mut self, part: StreamedPart) -> String {
+        match part {
+            StreamedPart::Text(bytes) => {
+                self.incomplete.extend_from_slice(&bytes);
+                let complete = match std::str::from_utf8(&self.incomplete) {
+                    // A character has four bytes at most: what is longer is not text.
+                    Err(why) if why.error_len().is_none() => why.valid_up_to(),
+                    Ok(_) | Err(_) => self.incomplete.len(),
+                };
+                let rest = self.incomplete.split_off(complete);
+                let text = std::mem::replace(&mut self.incomplete, rest);
+                html! { (String::from_utf8_lossy(&text)) }.into_string()
+            }
+            StreamedPart::End(content) => html! { (maud::PreEscaped("</pre>")) (content) }.into_string(),
+        }
+    }
 }
 
 /// Who requested a page. The guard of the pages adds both parts to every request.
@@ -53,7 +93,11 @@ impl Visitor {
 
     /// Returns a page. `current` is the path of its link in the navigation.
     pub(super) fn page(&self, title: &str, current: &str, content: &Markup) -> Response {
-        let frame = PageFrame {
+        page_response(StatusCode::OK, self.frame(title, current).render(content))
+    }
+
+    fn frame<'a>(&self, title: &'a str, current: &'a str) -> PageFrame<'a> {
+        PageFrame {
             title,
             shape: PageShape::WithNavigation,
             home: OVERVIEW_PATH,
@@ -62,8 +106,32 @@ impl Visitor {
             navigation: NAVIGATION,
             current,
             session: self.session(),
-        };
-        page_response(StatusCode::OK, frame.render(content))
+        }
+    }
+
+    /// Returns a page between whose two halves parts arrive one after the other. Browsers show them at once, without a
+    /// script.
+    pub(super) fn streamed_page(
+        &self,
+        title: &str,
+        current: &str,
+        [before, after]: [&Markup; 2],
+        parts: impl Stream<Item = StreamedPart> + Send + 'static,
+    ) -> Response {
+        let frame = self.frame(title, current);
+        // The mark is no text that a page shows: HTML has no such character.
+        let whole = frame.render(
+            &html! { (before) pre tabindex="0" aria-label="Answer" aria-live="polite" { (STREAM_MARK) } (after) },
+        );
+        let (head, tail) = whole.split_once(STREAM_MARK).unwrap_or((&whole, ""));
+        let tail = tail.strip_prefix("</pre>").unwrap_or(tail).to_owned();
+        let mut escaper = TextEscaper::default();
+        let parts = parts.map(move |part| escaper.render(part));
+        let text = stream::once(ready(head.to_owned())).chain(parts).chain(stream::once(ready(tail)));
+        let mut response = page_response(StatusCode::OK, String::new());
+        *response.body_mut() = Body::from_stream(text.map(Ok::<_, Infallible>));
+        response.headers_mut().remove(header::CONTENT_LENGTH);
+        response
     }
 
     fn session(&self) -> Markup {

@@ -6,6 +6,8 @@ mod agent_pages;
 mod console_context;
 mod console_page;
 mod overview_page;
+mod schema_form;
+mod try_pages;
 
 pub use console_context::{ConfigInForce, ConsoleServices, ConsoleSource};
 
@@ -19,6 +21,7 @@ pub fn build_pages(services: ConsoleServices) -> ConsolePages {
         .route("/", get(|| async { Redirect::to("/console") }))
         .route("/console", get(overview_page::show_overview))
         .route("/console/agents", get(agent_pages::list_agents))
+        .route("/console/agents/{id}/try", get(try_pages::show_form).post(try_pages::call_agent))
         .with_state(ConsoleContext::new(services));
     ConsolePages { router, assets: console_page::assets() }
 }

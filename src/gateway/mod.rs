@@ -25,6 +25,7 @@ pub mod fuzz;
 mod gateway_state;
 mod header_names;
 mod operation_path;
+mod operator_call;
 mod path_router;
 mod pipeline;
 mod prefer;
@@ -46,6 +47,7 @@ pub use cors::{CorsConfig, CorsPolicy, PairingConfig};
 pub use delegation::{DelegationConfig, DelegationPolicy};
 pub use explain::{DryRun, ExplainRequest, explain_call};
 pub use gateway_state::{ConfigSnapshot, Gateway};
+pub use operator_call::{OperatorCall, OperatorReply, call_as_operator};
 pub use response::ErrorDetails;
 pub use route::{AgentRouteCompiler, CallerAuthentication, QueryPolicy, Route, RouteRule};
 

@@ -18,6 +18,7 @@ mod commands;
 mod config_warnings;
 mod configuration;
 mod connection_handling;
+mod console_access;
 mod cors;
 mod delegation;
 mod demo;

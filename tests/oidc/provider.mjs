@@ -1,7 +1,7 @@
-// The OpenID provider of the tests: only client credentials, on loopback. Its keys are new at every start, so that a
+// The OpenID provider of the tests, on loopback: client credentials, and logins of whoever enters a name. Its keys are new at every start, so that a
 // restart on the same port is a key rotation. It ends when its standard input ends.
 //
-//   node provider.mjs [PORT]        prints "listening PORT"
+//   node provider.mjs [PORT [REDIRECT_URI]]        prints "listening PORT"
 import { createServer } from 'node:http';
 import { generateKeyPairSync, randomBytes } from 'node:crypto';
 import { Provider } from 'oidc-provider';
@@ -38,19 +38,28 @@ const resourceServer = (_, resource) => {
   };
 };
 
+// The console, if it has a redirect URI. Members of the group sre are those whose name begins with sre-.
+const redirectUri = process.argv[3];
+const consoles = redirectUri
+  ? [{ ...client('console'), grant_types: ['authorization_code'], redirect_uris: [redirectUri], response_types: ['code'] }]
+  : [];
+
 const server = createServer();
 server.listen(Number(process.argv[2] ?? 0), '127.0.0.1', () => {
   const { port } = server.address();
   const provider = new Provider(`http://127.0.0.1:${port}`, {
-    clients: [client('app-1'), client('gateway')],
+    clients: [client('app-1'), client('gateway'), ...consoles],
+    findAccount: (_, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
+    extraTokenClaims: (_, token) => (token.accountId?.startsWith('sre-') ? { groups: ['sre'] } : undefined),
+    pkce: { required: () => true },
     jwks: { keys },
     scopes: ['read', 'write'],
     features: {
       clientCredentials: { enabled: true },
-      devInteractions: { enabled: false },
+      devInteractions: { enabled: Boolean(redirectUri) },
       introspection: { enabled: true, allowedPolicy: () => true },
       revocation: { enabled: true },
-      resourceIndicators: { enabled: true, defaultResource: () => 'urn:gatepost:ES256', getResourceServerInfo: resourceServer },
+      resourceIndicators: { enabled: true, useGrantedResource: () => true, defaultResource: () => 'urn:gatepost:ES256', getResourceServerInfo: resourceServer },
     },
   });
   server.on('request', provider.callback());

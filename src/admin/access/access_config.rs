@@ -41,7 +41,8 @@ impl Default for AdminAccessConfig {
 pub struct RoleRule {
     /// The role.
     pub role: OperatorRole,
-    /// Callers by their full id, or patterns, as in grants. `*` matches every caller with a credential.
+    /// Callers by their full id, or patterns, as in grants. `*` matches every caller with a credential, and
+    /// `oauth:CLIENT|sub=USER` one user of an OAuth client.
     #[serde(default)]
     pub callers: Vec<Glob>,
     /// Groups, or patterns; matches callers in any of them as well.
@@ -142,4 +143,41 @@ fn is_base_url(text: &str) -> bool {
     let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
     let is_root = matches!(uri.path(), "" | "/") && uri.query().is_none() && !text.ends_with('/');
     is_web && is_root && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn problems(config: serde_json::Value) -> Vec<String> {
+        serde_json::from_value::<AdminAccessConfig>(config).unwrap().problems()
+    }
+
+    #[test]
+    fn every_problem_is_reported_with_its_key() {
+        let valid = json!({"roles": [{"role": "admin", "callers": ["key:alice"]}], "url": "https://admin.example"});
+        assert_eq!(problems(valid), [""; 0]);
+        let broken = json!({
+            "roles": [{"role": "viewer"}, {"role": "admin", "callers": ["alice"]}],
+            "url": "https://admin.example/console", "session_ttl": "8d", "session_idle_timeout": "1s",
+        });
+        let found = problems(broken);
+        for key in ["roles[0]:", "roles[1].callers[0]:", "url:", "session_ttl:", "session_idle_timeout:"] {
+            assert!(found.iter().any(|problem| problem.starts_with(key)), "{key} {found:?}");
+        }
+        assert!(problems(json!({}))[0].starts_with("roles: must have"));
+        let login = json!({"roles": [{"role": "admin", "groups": ["sre"]}], "login": {"issuer": "https://i", "client_id": "c"}});
+        assert!(problems(login)[0].starts_with("url: is required"));
+        for url in ["ftp://a", "admin.example", "https://u:p@admin.example", "https://a/?q", "https://a/"] {
+            let config = json!({"roles": [{"role": "admin", "groups": ["x"]}], "url": url});
+            assert_eq!(problems(config).len(), 1, "{url}");
+        }
+    }
+
+    #[test]
+    fn a_higher_role_contains_the_lower_ones() {
+        assert!(OperatorRole::Viewer < OperatorRole::Operator && OperatorRole::Operator < OperatorRole::Admin);
+        assert_eq!(OperatorRole::default().name(), "viewer");
+    }
 }

@@ -157,12 +157,15 @@ async fn complete_at_provider(
     }
 }
 
+/// Returns the page for a login at the provider that failed; `why` is for the log.
 fn provider_failed(why: &str) -> Response {
     tracing::warn!(reason = why, "login of an operator at the provider failed");
-    error_page(&Fault::new(
-        FaultCode::AgentUnavailable,
-        "The login at the provider failed (the gateway's log has the reason)",
-    ))
+    let page = html! {
+        h1 { "The login failed" }
+        p { "The login at the provider failed. The log of the gateway has the reason." }
+        p { a href=(LOGIN_PATH) { "Log in again" } }
+    };
+    narrow_page(StatusCode::SERVICE_UNAVAILABLE, "The login failed", &page)
 }
 
 async fn log_out(

@@ -8,7 +8,8 @@ use std::sync::Arc;
 /// Whoever made a request to the admin listener.
 #[derive(Clone, Debug)]
 pub struct Operator {
-    /// The caller's id, such as `key:alice`; `None` without `admin.access`.
+    /// The caller's owner key, such as `key:alice` or, of a user of an OAuth client, `oauth:console|sub=alice`; `None`
+    /// without `admin.access`.
     pub name: Option<Arc<str>>,
     /// What the operator may do.
     pub role: OperatorRole,

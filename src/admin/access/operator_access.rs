@@ -108,7 +108,7 @@ impl AccessInForce {
             return None;
         }
         let rules = self.config()?.roles.iter().filter(|rule| {
-            rule.callers.iter().any(|pattern| pattern.matches(&caller.id))
+            rule.callers.iter().any(|pattern| pattern.matches(&caller.id) || pattern.matches(&caller.owner_key))
                 || rule.groups.iter().any(|pattern| caller.groups.iter().any(|group| pattern.matches(group)))
         });
         rules.map(|rule| rule.role).max()
@@ -222,7 +222,7 @@ impl OperatorAccess {
             }
         };
         let Session { name, credential, csrf_token, .. } = session;
-        match self.operator_with(&credential, source.address, true).await {
+        match self.operator_with(Some(&credential), source.address, true).await {
             Ok(operator) if operator.name.as_ref() == Some(&name) => Ok(IdentifiedOperator { operator, csrf_token }),
             Ok(_) | Err(NoOperator::Unauthenticated(_)) => {
                 self.sessions.end(token);
@@ -233,49 +233,44 @@ impl OperatorAccess {
     }
 
     /// Identifies the operator by the credential in the header fields of a program.
-    pub(super) async fn identify_by_headers(
-        &self,
-        source: RequestSource<'_>,
-    ) -> Result<IdentifiedOperator, NoOperator> {
+    async fn identify_by_headers(&self, source: RequestSource<'_>) -> Result<IdentifiedOperator, NoOperator> {
         let names = self.state.credential_headers();
         let presented = names.into_iter().filter_map(|name| {
             let value = source.headers.get(&name)?.to_str().ok()?;
             Some(OperatorCredential::new(name, Secret::new(value)))
         });
         let presented: Vec<OperatorCredential> = presented.collect();
-        let [credential] = &*presented else {
-            let message = match presented.len() {
-                0 => "An operator's credential is required (admin.access)",
-                _ => "Several credentials were sent (send one)",
-            };
-            return Err(NoOperator::Unauthenticated(Fault::new(FaultCode::Unauthorized, message)));
-        };
-        let operator = self.operator_with(credential, source.address, false).await?;
+        if presented.len() > 1 {
+            let message = "Several credentials were sent (send one)";
+            return Err(NoOperator::Unauthenticated(Fault::new(FaultCode::InvalidInput, message)));
+        }
+        // Without a credential, the fault has the challenges.
+        let operator = self.operator_with(presented.first(), source.address, false).await?;
         // Without a session there is no page whose forms another page could send.
         Ok(IdentifiedOperator { operator, csrf_token: self.csrf_token.clone() })
     }
 
     /// Verifies a credential, and returns the operator that it belongs to.
-    pub(super) async fn operator_with(
+    async fn operator_with(
         &self,
-        credential: &OperatorCredential,
+        credential: Option<&OperatorCredential>,
         address: IpAddr,
         has_session: bool,
     ) -> Result<Operator, NoOperator> {
         let (mut headers, state) = (HeaderMap::new(), Arc::clone(&self.state));
-        credential.add_to(&mut headers);
+        credential.into_iter().for_each(|credential| credential.add_to(&mut headers));
         // On the runtime of calls, whose connections to issuers it uses.
         let verified = self.calls.spawn(async move { state.authenticate(headers, address).await }).await;
         let failed = || Fault::new(FaultCode::Internal, "The credential could not be verified");
         let caller = verified.map_err(|_| failed()).and_then(|caller| caller).map_err(NoOperator::Unauthenticated)?;
         match self.in_force().role_of(&caller) {
             Some(role) => {
-                let credential = Some(credential.clone());
-                Ok(Operator { name: Some(Arc::clone(&caller.id)), role, credential, has_session })
+                let credential = credential.cloned();
+                Ok(Operator { name: Some(Arc::clone(&caller.owner_key)), role, credential, has_session })
             }
             None => Err(NoOperator::NoRole(Fault::new(
                 FaultCode::PermissionDenied,
-                format!("{} has no role here (admin.access.roles)", caller.id),
+                format!("{} has no role here (admin.access.roles)", caller.owner_key),
             ))),
         }
     }
@@ -289,7 +284,7 @@ impl OperatorAccess {
         credential: OperatorCredential,
         source: RequestSource<'_>,
     ) -> Result<HeaderValue, NoOperator> {
-        let operator = self.operator_with(&credential, source.address, true).await.inspect_err(|why| {
+        let operator = self.operator_with(Some(&credential), source.address, true).await.inspect_err(|why| {
             let reason = match why {
                 NoOperator::NoRole(fault) => fault.log_message().to_owned(),
                 NoOperator::Unauthenticated(_) | NoOperator::Closed(_) => "the credential is not valid".to_owned(),

@@ -77,6 +77,9 @@ pub(in crate::admin) async fn require_operator_page(
             Err(fault) => return error_page(&fault),
         };
     }
+    // The address for calls that the operator makes.
+    let address = client_address(&request);
+    request.extensions_mut().insert(address);
     request.extensions_mut().insert(operator);
     request.extensions_mut().insert(csrf_token);
     next.run(request).await

@@ -145,3 +145,77 @@ fn remove_oldest(sessions: &mut HashMap<[u8; 32], Session>, is_candidate: impl F
 pub(super) fn random_token() -> Secret {
     Secret::new(format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::header;
+    use std::net::Ipv4Addr;
+
+    const LIFETIME: SessionLifetime =
+        SessionLifetime { ttl: Duration::from_secs(60), idle_timeout: Duration::from_secs(60) };
+
+    fn browser(last: u8, name: &str) -> BrowserIdentity {
+        BrowserIdentity::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, last)), name.as_bytes())
+    }
+
+    fn start(table: &SessionTable, name: &str) -> Secret {
+        let credential = OperatorCredential::new(header::AUTHORIZATION, Secret::new("Bearer x"));
+        table.start(&name.into(), credential, browser(1, "a"), LIFETIME)
+    }
+
+    fn is_valid(table: &SessionTable, token: &Secret, lifetime: SessionLifetime) -> bool {
+        matches!(table.find(token.expose(), &browser(1, "a"), lifetime), FoundSession::Valid(_))
+    }
+
+    #[test]
+    fn a_session_is_found_by_its_token_only() {
+        let table = SessionTable::default();
+        let token = start(&table, "key:alice");
+        assert!(is_valid(&table, &token, LIFETIME));
+        for other in ["", "x", &token.expose()[1..]] {
+            assert!(!is_valid(&table, &Secret::new(other), LIFETIME), "{other}");
+        }
+        table.end(token.expose());
+        assert!(!is_valid(&table, &token, LIFETIME));
+    }
+
+    #[test]
+    fn a_session_of_another_browser_is_ended() {
+        let table = SessionTable::default();
+        for other in [browser(2, "a"), browser(1, "b")] {
+            let token = start(&table, "key:alice");
+            let found = table.find(token.expose(), &other, LIFETIME);
+            assert!(matches!(&found, FoundSession::Stolen(name) if &**name == "key:alice"), "{found:?}");
+            assert!(!is_valid(&table, &token, LIFETIME));
+        }
+    }
+
+    #[test]
+    fn a_session_ends_with_its_time_and_without_requests() {
+        let table = SessionTable::default();
+        for (ttl, idle_timeout) in [(Duration::ZERO, Duration::MAX), (Duration::MAX, Duration::ZERO)] {
+            let token = start(&table, "key:alice");
+            assert!(!is_valid(&table, &token, SessionLifetime { ttl, idle_timeout }));
+        }
+    }
+
+    #[test]
+    fn one_operator_has_ten_sessions_and_takes_no_session_of_another() {
+        let table = SessionTable::default();
+        let other = start(&table, "key:bob");
+        let tokens: Vec<Secret> = (0..=MAX_SESSIONS_PER_OPERATOR).map(|_| start(&table, "key:alice")).collect();
+        let valid: Vec<bool> = tokens.iter().map(|token| is_valid(&table, token, LIFETIME)).collect();
+        assert_eq!(valid.iter().filter(|valid| **valid).count(), MAX_SESSIONS_PER_OPERATOR);
+        assert!(!valid[0] && is_valid(&table, &other, LIFETIME));
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let table = SessionTable::default();
+        for at in 0..MAX_SESSIONS + 50 {
+            start(&table, &format!("key:{at}"));
+        }
+        assert_eq!(table.sessions.lock().len(), MAX_SESSIONS);
+    }
+}

@@ -1,11 +1,16 @@
 //! The admin pages over a real socket: content, status, and which requests are refused.
 
 mod health;
+mod operators;
 
-use super::{AdminService, AdminState, AgentRow, GatewayHealth, RejectedDocument, SourceRow, select_page, serve};
+use super::{
+    AdminAccessConfig, AdminService, AdminState, AgentRow, GatewayHealth, OperatorAccess, OperatorAccessSettings,
+    OperatorRole, RejectedDocument, SourceRow, select_page, serve,
+};
 use crate::{
     agent::{Agent, AgentId},
     audit::{AuditConfig, AuditLog},
+    net::{FetchClient, NetworkConfig},
     registry::SourceHealth,
     telemetry::{AccessLogConfig, Metrics},
 };
@@ -102,9 +107,17 @@ async fn start_admin(bind: &str, fake: FakeState) -> TestAdmin {
         metrics: Metrics::new().unwrap(),
         allowed_hosts,
         calls: Handle::current(),
+        access: Arc::new(build_access(&state, None, address)),
+        console: None,
     };
     let server = tokio::spawn(serve(listener, service, shutdown));
     TestAdmin { address, state, stop, server }
+}
+
+fn build_access(state: &Arc<FakeState>, config: Option<AdminAccessConfig>, address: SocketAddr) -> OperatorAccess {
+    let client = FetchClient::build(&NetworkConfig::default(), Arc::default()).unwrap();
+    let settings = OperatorAccessSettings { config, role_on_loopback: OperatorRole::Viewer, client };
+    OperatorAccess::build(settings, Arc::clone(state) as _, Handle::current(), address.ip().is_loopback()).unwrap()
 }
 
 async fn start_on_loopback(agents: &[&str]) -> TestAdmin {

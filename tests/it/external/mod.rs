@@ -11,6 +11,7 @@ mod bearer_tokens;
 mod bridge;
 mod bridge_sessions;
 mod caller_page_lines;
+mod console_login;
 mod counts;
 mod doctor_servers;
 mod full_disk;

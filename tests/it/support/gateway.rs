@@ -88,7 +88,10 @@ impl GatewayBuilder {
         let folder = self.folder.path().to_owned();
         std::fs::write(folder.join("agents.json"), serde_json::to_vec(&self.documents).unwrap()).unwrap();
         let (listeners, access) = (&self.listeners, &self.access);
-        let mut config = format!("{listeners}{access}admin:\n  address: 127.0.0.1:0\n");
+        let mut config = format!("{listeners}{access}");
+        if !self.sections.iter().any(|section| section.starts_with("admin:")) {
+            config.push_str("admin:\n  address: 127.0.0.1:0\n");
+        }
         if !self.sections.iter().any(|section| section.starts_with("access_log:")) {
             config.push_str("access_log:\n  output: access.log\n");
         }

@@ -2,6 +2,7 @@
 //! protocols, and checks of responses.
 
 pub mod agent;
+pub mod browser;
 pub mod certs;
 pub mod closed_port;
 pub mod cluster;

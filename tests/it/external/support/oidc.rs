@@ -14,6 +14,7 @@ use std::{
 /// A provider that runs until it is dropped.
 pub struct OpenIdProvider {
     port: ReservedPort,
+    redirect_uri: Option<String>,
     process: Child,
 }
 
@@ -26,9 +27,18 @@ impl Drop for OpenIdProvider {
 impl OpenIdProvider {
     /// Starts a provider; installs its packages the first time.
     pub async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    /// Starts a provider at which operators log in to the console with this redirect URI.
+    pub async fn for_console(redirect_uri: &str) -> Self {
+        Self::start_with(Some(redirect_uri.to_owned())).await
+    }
+
+    async fn start_with(redirect_uri: Option<String>) -> Self {
         let port = ReservedPort::new();
-        let process = start(port.number()).await;
-        Self { port, process }
+        let process = start(port.number(), redirect_uri.clone()).await;
+        Self { port, redirect_uri, process }
     }
 
     pub fn issuer(&self) -> String {
@@ -48,7 +58,7 @@ impl OpenIdProvider {
     /// Restarts the provider on its port, with new keys.
     pub async fn restart(&mut self) {
         self.kill();
-        self.process = start(self.port.number()).await;
+        self.process = start(self.port.number(), self.redirect_uri.clone()).await;
     }
 
     /// Requests a token of `format`: RS256, ES256, EdDSA, opaque, or elsewhere (for another audience).
@@ -66,20 +76,20 @@ impl OpenIdProvider {
 
     async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Vec<u8> {
         let client = FetchClient::build(&net::NetworkConfig::default(), Default::default()).unwrap();
-        let form = FormRequest { fields, basic: ("app-1", &Secret::new("app-1-secret")) };
+        let form = FormRequest { fields, basic: Some(("app-1", &Secret::new("app-1-secret"))) };
         let limits = FetchLimits { size: ByteSize::from_kib(64), time: ConfigDuration::from_secs(10) };
         client.post(&format!("{}{path}", self.issuer()), &form, limits).await.unwrap().body
     }
 }
 
-async fn start(port: u16) -> Child {
-    tokio::task::spawn_blocking(move || run(port)).await.unwrap()
+async fn start(port: u16, redirect_uri: Option<String>) -> Child {
+    tokio::task::spawn_blocking(move || run(port, redirect_uri)).await.unwrap()
 }
 
-fn run(port: u16) -> Child {
+fn run(port: u16, redirect_uri: Option<String>) -> Child {
     let mut command = node_command();
     // The provider ends when its standard input ends, which is with this process.
-    command.arg("provider.mjs").arg(port.to_string()).current_dir(install_packages("oidc"));
+    command.arg("provider.mjs").arg(port.to_string()).args(redirect_uri).current_dir(install_packages("oidc"));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = command.spawn().unwrap();
     let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
