@@ -5,6 +5,7 @@ use super::{
     access_rule::AccessRule,
     authenticator::AuthenticationResult,
     authenticator_list::{AuthenticatorList, Unauthenticated},
+    basic_credential::{basic_password, is_api_key},
     build_context::{AuthServices, BuildContext},
     caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials},
     caller_patterns::ANONYMOUS,
@@ -18,7 +19,7 @@ use crate::{
     agent::{Agent, Authentication, AuthenticationMethod},
     fault::Fault,
 };
-use http::HeaderName;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use std::sync::Arc;
 
 /// Authenticates callers and authorises their calls, for one configuration.
@@ -177,6 +178,46 @@ impl Authorizer {
             return Ok(Arc::clone(&self.anonymous));
         }
         self.authenticate_by_any(presented).await
+    }
+
+    /// Replaces the Basic credential of a request by the credential that is its password: an API key, which begins with
+    /// `gp_`, or a bearer token. The request is then judged as one with that credential. Only for pages that a browser
+    /// reads: the credential is one that browsers send by themselves.
+    ///
+    /// # Errors
+    /// 400 if the request has another credential besides, 401 if the password cannot be a credential.
+    pub fn replace_basic_credential(&self, headers: &mut HeaderMap) -> Result<(), Fault> {
+        let password = basic_password(headers);
+        let password = password.map_err(|invalid| self.challenges.unusable_basic_credential(&invalid))?;
+        let Some(password) = password else { return Ok(()) };
+        let mut others = self.credential_headers().iter().filter(|name| **name != header::AUTHORIZATION);
+        if others.any(|name| headers.contains_key(name)) {
+            return Err(challenges::repeated_credential());
+        }
+        let accepted = self.accepted_credentials();
+        let header_of = |method| {
+            let credential = accepted.iter().find(|credential| credential.method == method)?;
+            credential.header.clone()
+        };
+        let (key_header, token_header) =
+            (header_of(AuthenticationMethod::ApiKey), header_of(AuthenticationMethod::Bearer));
+        // A password of one kind where only the other is accepted is refused as a wrong one of that.
+        let key_header = key_header.filter(|_| is_api_key(&password) || token_header.is_none());
+        let (name, value) = match key_header {
+            Some(name) => (name, HeaderValue::try_from(password)),
+            None => (header::AUTHORIZATION, HeaderValue::try_from(format!("Bearer {password}"))),
+        };
+        headers.remove(header::AUTHORIZATION);
+        if let Ok(mut value) = value {
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+        Ok(())
+    }
+
+    /// Adds the challenge of HTTP Basic to a 401 of a page, so that a browser asks its user for a credential.
+    pub fn with_basic_challenge(&self, fault: Fault) -> Fault {
+        self.challenges.with_basic_challenge(fault)
     }
 
     /// Returns whether `caller` may call the agent with the method by which it authenticated, and its scopes (R3).

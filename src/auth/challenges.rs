@@ -3,7 +3,9 @@
 //! apart.
 
 use super::{
-    authenticator::{AuthenticationFailure, AuthenticationResult, CredentialDescription, section_of},
+    authenticator::{
+        AuthenticationFailure, AuthenticationResult, CredentialDescription, InvalidCredential, section_of,
+    },
     authenticator_list::{RefusedCredential, Unauthenticated},
     caller::Caller,
     grants::UngrantedResponse,
@@ -21,6 +23,8 @@ const WWW_AUTHENTICATE: &str = "WWW-Authenticate";
 pub(super) struct AuthChallenges {
     challenges: Vec<FormattedChallenge>,
     missing_message: String,
+    /// The challenge of the pages for callers; `None` without a credential that can be a password.
+    basic: Option<String>,
 }
 
 /// A challenge without the parameters of an error.
@@ -38,9 +42,10 @@ impl AuthChallenges {
         realm: &str,
         credentials: impl DoubleEndedIterator<Item = &'a CredentialDescription>,
     ) -> Self {
-        let (mut challenges, mut accepted) = (Vec::<FormattedChallenge>::new(), Vec::new());
+        let (mut challenges, mut accepted, mut basic) = (Vec::<FormattedChallenge>::new(), Vec::new(), None);
         for credential in credentials.rev().filter(|credential| credential.is_offered) {
             let Some(challenge) = &credential.challenge else { continue };
+            basic = Some(format!("Basic realm=\"{realm}\", charset=\"UTF-8\""));
             let parameter = challenge.parameter.iter().map(|parameter| format!(", {parameter}")).collect::<String>();
             let text = format!("{} realm=\"{realm}\"{parameter}", challenge.scheme);
             if challenges.iter().any(|other| other.text == text) {
@@ -61,7 +66,22 @@ impl AuthChallenges {
             challenges.push(FormattedChallenge { method, text, has_error_parameters: true });
             accepted.push(AuthenticationMethod::Mtls.phrase().to_owned());
         }
-        Self { challenges, missing_message: format!("A credential is required ({})", accepted.join(" or ")) }
+        Self { challenges, missing_message: format!("A credential is required ({})", accepted.join(" or ")), basic }
+    }
+
+    /// Adds the challenge of HTTP Basic to a 401, so that a browser asks its user for a credential.
+    pub(super) fn with_basic_challenge(&self, fault: Fault) -> Fault {
+        match &self.basic {
+            Some(basic) if fault.code() == FaultCode::Unauthorized => {
+                fault.with_header(WWW_AUTHENTICATE, basic.as_str())
+            }
+            _ => fault,
+        }
+    }
+
+    /// Returns the fault of a Basic credential whose password cannot be judged.
+    pub(super) fn unusable_basic_credential(&self, invalid: &InvalidCredential) -> Fault {
+        self.unauthorized(capitalize(invalid.reason), None)
     }
 
     /// Returns the fault of a request whose credentials authenticate no caller. The challenge of a request without a

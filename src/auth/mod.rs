@@ -10,6 +10,7 @@ mod api_keys;
 mod authenticator;
 mod authenticator_list;
 mod authorizer;
+mod basic_credential;
 mod bearer;
 mod browser_pairing;
 mod build_context;

@@ -54,7 +54,7 @@ impl AcceptedCredentials {
     }
 
     /// Returns the header field that carries the credential of `method`; the default name if the method is off.
-    fn header_of(&self, method: AuthenticationMethod) -> &str {
+    pub(super) fn header_of(&self, method: AuthenticationMethod) -> &str {
         let credential = self.0.iter().find(|credential| credential.method == method);
         let header = credential.and_then(|credential| credential.header.as_ref());
         header.map_or(DEFAULT_KEY_HEADER, HeaderName::as_str)

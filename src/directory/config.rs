@@ -23,6 +23,10 @@ pub struct DirectoryConfig {
     pub external_url: Option<String>,
     /// The endpoint of an agent in its documents: the gateway's or the agent's own. Default: gateway.
     pub advertised_endpoints: EndpointExposure,
+    /// Whether callers read pages about agents in a browser, at `/docs`: descriptions, schemas, lines to call an agent
+    /// with, errors and limits. The pages accept a credential by HTTP Basic as well: its password is an API key or a
+    /// bearer token. Default: false.
+    pub caller_pages: bool,
     /// How long callers may cache a document; 0s to 1d. Default: 10s.
     pub max_age: ConfigDuration,
     /// Name in the gateway's own card; 1 to 200 characters. Default: Gatepost.
@@ -81,6 +85,7 @@ impl Default for DirectoryConfig {
             public_agents: Vec::new(),
             external_url: None,
             advertised_endpoints: EndpointExposure::Gateway,
+            caller_pages: false,
             max_age: ConfigDuration::from_secs(10),
             name: "Gatepost".to_owned(),
             description: "One endpoint in front of many agents.".to_owned(),

@@ -1,6 +1,6 @@
 //! A call to the directory and its response.
 
-use super::{directory_request::DirectoryRequest, media_types};
+use super::{caller_pages::CallLimits, directory_request::DirectoryRequest, media_types};
 use crate::{
     agent::Agent,
     audit::AuditLog,
@@ -10,6 +10,7 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use serde_json::Value;
 use std::{net::IpAddr, sync::Arc};
 
 /// The agents visible to one caller, at one moment.
@@ -24,6 +25,15 @@ pub trait AgentVisibility: Send + Sync {
     /// which agents the caller may call, and not on the agents that are served at this moment: the search index may be
     /// ahead of them or behind, and keeps the answer.
     fn is_visible(&self, agent: &Agent) -> bool;
+    /// Returns the limits of the caller's calls to the agent `id`; `None` if the caller may not call it.
+    fn call_limits(&self, _id: &str) -> Option<CallLimits> {
+        None
+    }
+    /// Returns whether an input of the operation at `index` passes the contract of the agent `id`. An input whose check
+    /// takes long passes not.
+    fn accepts_input(&self, _id: &str, _index: usize, _input: &Value) -> bool {
+        true
+    }
 }
 
 /// A call to the directory.

@@ -55,6 +55,12 @@ pub enum DirectoryRequest {
     GatewayOpenApi,
     /// The JSON Schema of agents' documents.
     MetadataSchema,
+    /// The page for callers that lists agents.
+    CallerPages,
+    /// The page for callers about one agent.
+    CallerPage,
+    /// A file that these pages load.
+    CallerPageAsset,
 }
 
 /// The path of each request, in the syntax of `matchit`. Aliases follow the path that links use.
@@ -87,6 +93,25 @@ pub const DIRECTORY_PATHS: &[(&str, DirectoryRequest)] = &[
     ("/openapi.json", DirectoryRequest::GatewayOpenApi),
     ("/schemas/agent-metadata.json", DirectoryRequest::MetadataSchema),
 ];
+
+/// Path of the first page for callers.
+pub(super) const CALLER_PAGES_PATH: &str = "/docs";
+
+/// The paths of the pages for callers, which are unknown paths unless the configuration turns the pages on. They are for
+/// people, and no document describes them.
+pub const CALLER_PAGE_PATHS: &[(&str, DirectoryRequest)] = &[
+    (CALLER_PAGES_PATH, DirectoryRequest::CallerPages),
+    ("/docs/{id}", DirectoryRequest::CallerPage),
+    ("/docs/assets/{file}", DirectoryRequest::CallerPageAsset),
+];
+
+/// Parameter of the first page that makes the browser of a visitor without a credential ask for one.
+pub(super) const LOGIN_PARAMETER: &str = "login";
+
+/// Returns whether a path is one of a page for callers.
+pub fn is_caller_page_path(path: &str) -> bool {
+    path.strip_prefix(CALLER_PAGES_PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
 
 /// Paths that invoke agents. The directory does not serve them: it only describes them.
 pub const INVOKE_PATHS: &[&str] = &[
@@ -139,6 +164,21 @@ impl DirectoryRequest {
         matches!(self, Self::Agents | Self::Agent) && !READ_METHODS.contains(method)
     }
 
+    /// Returns whether the request is for a page for callers, or a file of one.
+    pub fn is_caller_page(self) -> bool {
+        matches!(self, Self::CallerPages | Self::CallerPage | Self::CallerPageAsset)
+    }
+
+    /// Returns whether callers without a credential get the response, whatever agents they may see.
+    pub fn is_public(self) -> bool {
+        matches!(self, Self::Jwks | Self::CallerPageAsset)
+    }
+
+    /// Returns whether the request asks for a credential, whatever it can see without one.
+    pub fn requires_credential(self, query: Option<&str>) -> bool {
+        self == Self::CallerPages && QueryParams::parse(query).is_ok_and(|params| params.has_any(&[LOGIN_PARAMETER]))
+    }
+
     /// Returns whether the response may need fetches from hosts that the caller chooses. Anonymous callers must not
     /// cause such fetches.
     pub fn may_fetch_remotely(self) -> bool {
@@ -149,7 +189,7 @@ impl DirectoryRequest {
     pub fn is_search(self, query: Option<&str>) -> bool {
         match self {
             Self::Search | Self::ResolveIntent | Self::ResolveName => true,
-            Self::Agents | Self::FrameworkList => {
+            Self::Agents | Self::FrameworkList | Self::CallerPages => {
                 QueryParams::parse(query).is_ok_and(|params| params.has_any(&["q", "query"]))
             }
             _ => false,

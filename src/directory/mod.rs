@@ -10,6 +10,7 @@ mod agent_document;
 mod agent_list;
 mod agent_summary;
 mod call_conventions;
+mod caller_pages;
 mod card;
 mod conditional_response;
 mod config;
@@ -34,10 +35,12 @@ mod visible_agent_search;
 
 pub use accepted_credentials::AcceptedCredentials;
 pub use call_conventions::{CallConventions, GetRule, TaskConventions};
+pub use caller_pages::{CallLimits, FaultPage};
 pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig, ResolutionMinimums};
 pub use directory_call::{AgentVisibility, ChangeRecord, DirectoryCall, DirectoryResponse};
 pub use directory_request::{
-    DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH, TASK_PATHS,
+    CALLER_PAGE_PATHS, DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH,
+    TASK_PATHS, is_caller_page_path,
 };
 pub use index_progress::IndexProgress;
 pub use last_modified_table::LastModifiedTable;
@@ -54,6 +57,7 @@ use crate::{
 use agent_descriptor::AgentDescriptorHandler;
 use agent_document::AgentDocumentHandler;
 use agent_list::AgentListHandler;
+use caller_pages::CallerPageHandler;
 use card::AgentCardHandler;
 use conditional_response::{Representation, is_read_method};
 use framework_discovery::{FrameworkDiscoveryHandler, redirect_former_path};
@@ -101,6 +105,11 @@ impl AgentDirectory {
         &self.config.public_agents
     }
 
+    /// Returns whether the pages for callers are on.
+    pub fn has_caller_pages(&self) -> bool {
+        self.config.caller_pages
+    }
+
     /// Returns the configured base URL of the gateway.
     pub fn base_url(&self) -> Option<&str> {
         self.config.external_url.as_deref()
@@ -135,6 +144,9 @@ impl AgentDirectory {
             DirectoryRequest::FrameworkListRedirect | DirectoryRequest::FrameworkAgentRedirect => {
                 Ok(redirect_former_path(&call))
             }
+            DirectoryRequest::CallerPages => self.caller_pages().list_agents(&call),
+            DirectoryRequest::CallerPage => self.caller_pages().show_agent(&call),
+            DirectoryRequest::CallerPageAsset => self.caller_pages().serve_asset(&call),
             _ => {
                 let representation = self.representation(&call).await?;
                 Ok(representation.into_response(
@@ -238,6 +250,15 @@ impl AgentDirectory {
 
     fn framework_discovery(&self) -> FrameworkDiscoveryHandler<'_> {
         FrameworkDiscoveryHandler { search: self.search(), conventions: &self.conventions, config: &self.config }
+    }
+
+    fn caller_pages(&self) -> CallerPageHandler<'_> {
+        CallerPageHandler {
+            search: self.search(),
+            credentials: &self.credentials,
+            conventions: &self.conventions,
+            config: &self.config,
+        }
     }
 
     fn intent_resolution(&self) -> IntentResolutionHandler<'_> {

@@ -25,6 +25,14 @@ pub(super) fn negotiate_error_format(headers: &HeaderMap, configured: ErrorForma
     }
 }
 
+/// Returns whether `Accept` prefers HTML to the formats of errors, as browsers do.
+pub(super) fn prefers_html(headers: &HeaderMap) -> bool {
+    let accept = AcceptHeader::from_headers(headers);
+    let quality_of = |media: &str| accept.exact_quality_of(media).unwrap_or_default();
+    let html = quality_of("text/html");
+    html > 0 && html >= quality_of("application/json").max(quality_of("application/problem+json"))
+}
+
 /// Refuses an `Accept` that excludes every media type of an operation with a declared output (R75): those that the
 /// operation declares, and those that every response can have. The fault lists them, the declared ones first.
 ///

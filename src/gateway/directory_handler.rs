@@ -2,22 +2,25 @@
 //! of calls.
 
 use super::{
-    admission::{LocalAccess, LocalCaller, may_see, may_see_with_grants, sources_not_read},
-    call::CallResult,
+    admission::{LocalAccess, LocalCaller, may_call, may_see, may_see_with_grants, sources_not_read},
+    call::{CallError, CallResult},
     exchange::Exchange,
-    gateway_state::ConfigSnapshot,
+    gateway_state::{ConfigSnapshot, Gateway},
     route::Route,
 };
 use crate::{
     agent::Agent,
     auth::Caller,
-    directory::{AgentVisibility, ChangeRecord, DirectoryCall, DirectoryRequest},
+    contract::CheckWork,
+    directory::{AgentVisibility, CallLimits, ChangeRecord, DirectoryCall, DirectoryRequest},
     fault::{Fault, FaultCode},
     http_server::ServeOutcome,
     registry::AgentSnapshot,
 };
 use bytes::Bytes;
 use http::Method;
+use parking_lot::Mutex;
+use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
 /// The largest body of a directory request, independent of the bounds of calls.
@@ -25,28 +28,43 @@ const MAX_BODY: usize = 1 << 20;
 /// The timeout of the request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Handles a directory request (steps 6 to 12).
+/// Handles a directory request (steps 6 to 12). A 401 of a page asks browsers for a credential.
 pub(super) async fn handle_directory_request(
     exchange: &mut Exchange<'_>,
     request: DirectoryRequest,
     id: &str,
 ) -> CallResult<ServeOutcome> {
+    let outcome = answer_request(exchange, request, id).await;
+    let auth = &exchange.config.auth;
+    outcome.map_err(|error| match error {
+        CallError::Fault(fault) if request.is_caller_page() => auth.with_basic_challenge(fault).into(),
+        error => error,
+    })
+}
+
+async fn answer_request(exchange: &mut Exchange<'_>, request: DirectoryRequest, id: &str) -> CallResult<ServeOutcome> {
     let Exchange { gateway, config, connection, .. } = *exchange;
     exchange.call.mark_directory_request();
     // Cloned, because the session is still read from.
-    let (method, uri, headers) = {
+    let (method, uri, mut headers) = {
         let head = exchange.session.head();
         (head.method.clone(), head.uri.clone(), head.headers.clone())
     };
+    if request.is_caller_page() {
+        config.auth.replace_basic_credential(&mut headers)?;
+    }
     // Writes, and requests that query other registries, need a credential. Reads of public agents, and of agents that a
     // grant opens to callers without a credential, do not; nor do reads of the signing keys, which receivers of signed
     // documents need.
-    let is_read = !request.is_write(&method) && !request.may_fetch_remotely();
-    let allow_anonymous = matches!(request, DirectoryRequest::Jwks)
+    let is_read =
+        !request.is_write(&method) && !request.may_fetch_remotely() && !request.requires_credential(uri.query());
+    let allow_anonymous = request.is_public()
         || (!config.directory.public_agents().is_empty() || config.auth.grants_anonymous_discovery()) && is_read;
     let access =
         LocalAccess { allow_anonymous, is_search: request.is_search(uri.query()), changes_state: !method.is_safe() };
-    let LocalCaller { caller, rate_limit_status } = exchange.authenticate_and_limit(access).await?;
+    let context = connection.caller_context(&headers);
+    let LocalCaller { caller, rate_limit_status } =
+        exchange.admission().authenticate_and_limit(exchange.call, context, access).await?;
     let body = if matches!(method, Method::POST | Method::PUT | Method::PATCH) {
         exchange.read_own_body(MAX_BODY, BODY_TIMEOUT).await?
     } else {
@@ -56,13 +74,14 @@ pub(super) async fn handle_directory_request(
     let is_incomplete = gateway.catalogue.is_incomplete();
     let snapshot = gateway.catalogue.snapshot();
     let on_demand_route = match snapshot.get(id) {
-        None if !id.is_empty() && !request.is_write(&method) => {
-            let presented = connection.caller_context(&headers).presented_credentials();
-            exchange.authorization().find_on_demand(id, &presented).await?
+        None if !id.is_empty() && !request.is_write(&method) && !request.is_public() => {
+            exchange.authorization().find_on_demand(id, &context.presented_credentials()).await?
         }
         _ => None,
     };
-    let view = CallerView { snapshot, is_incomplete, on_demand_route, config, caller: &caller };
+    let address = connection.client_address();
+    let checks = Mutex::default();
+    let view = CallerView { snapshot, is_incomplete, on_demand_route, gateway, checks, config, caller: &caller };
     let base_url = exchange.base_url();
     let directory_call = DirectoryCall {
         request,
@@ -74,13 +93,12 @@ pub(super) async fn handle_directory_request(
         caller: &caller,
         visibility: &view,
         base_url: &base_url,
-        audit: ChangeRecord {
-            log: gateway.audit_log.as_ref(),
-            request_id: exchange.call.id(),
-            address: Some(connection.client_address()),
-        },
+        audit: ChangeRecord { log: gateway.audit_log.as_ref(), request_id: exchange.call.id(), address: Some(address) },
     };
     let response = config.directory.respond(directory_call).await?;
+    if request.is_caller_page() {
+        return exchange.respond_with_page(response, rate_limit_status.as_ref()).await;
+    }
     exchange.respond_locally(response, rate_limit_status.as_ref()).await
 }
 
@@ -91,6 +109,9 @@ struct CallerView<'a> {
     is_incomplete: bool,
     /// The requested agent, if only an on-demand registry has it.
     on_demand_route: Option<Arc<Route>>,
+    gateway: &'a Gateway,
+    /// The work of the inputs that were checked.
+    checks: Mutex<Vec<CheckWork>>,
     config: &'a ConfigSnapshot,
     caller: &'a Caller,
 }
@@ -122,5 +143,40 @@ impl AgentVisibility for CallerView<'_> {
             // The search index has another version of the agent than this snapshot.
             _ => may_see_with_grants(self.config, self.caller, agent, &self.config.auth.grants_for_agent(agent)),
         }
+    }
+
+    fn call_limits(&self, id: &str) -> Option<CallLimits> {
+        let route = self.find_route(id).filter(|route| may_call(&self.config.auth, self.caller, route))?;
+        // A caller without a credential has the limits of its address.
+        let tier = self.caller.tier.as_deref().filter(|_| !self.caller.is_anonymous());
+        let rates = self.gateway.limits.applicable_rates(&route.limits, tier);
+        let timeouts = route.upstream.timeouts();
+        Some(CallLimits {
+            per_address: rates.per_address,
+            per_caller: rates.per_caller,
+            per_caller_agent: rates.per_caller_agent,
+            per_agent: rates.per_agent,
+            per_day: rates.quota.per_day,
+            per_month: rates.quota.per_month,
+            max_checked_body: self.config.contract.max_body_size,
+            max_streamed_body: self.config.max_streamed_body_size,
+            first_byte_timeout: timeouts.first_byte,
+            total_timeout: timeouts.total,
+        })
+    }
+
+    fn accepts_input(&self, id: &str, index: usize, input: &Value) -> bool {
+        let operation = self.find_route(id).and_then(|route| route.operations.get(index));
+        operation.is_some_and(|operation| {
+            let work = operation.contract.input_work(input, input.to_string().len());
+            let mut works = self.checks.lock();
+            works.push(work.clone());
+            // All checks of one request together are as light as one of a call that runs among others.
+            if CheckWork::are_heavy(&works) {
+                works.pop();
+                return false;
+            }
+            operation.contract.check_input(input, &work).is_ok_and(|violations| violations.is_empty())
+        })
     }
 }

@@ -8,7 +8,7 @@ use super::{
     },
     call::{Call, CallError, CallResult, CallState},
     caller_connection::CallerConnection,
-    content_negotiation, cors,
+    content_negotiation, cors, fault_page,
     gateway_state::{ConfigSnapshot, Gateway},
     header_names::REQUEST_ID,
     refused_json_rpc::record_refused_json_rpc,
@@ -150,6 +150,19 @@ impl<'a> Exchange<'a> {
         self.respond(ResponseHead { status, headers }, body).await
     }
 
+    /// Writes a page of the gateway. Its policy stands in its header; the sandbox for documents of agents would keep its
+    /// forms from being sent.
+    pub(super) async fn respond_with_page(
+        &mut self,
+        response: DirectoryResponse,
+        rate_limit_status: Option<&RateLimitStatus>,
+    ) -> CallResult<ServeOutcome> {
+        let DirectoryResponse { status, mut headers, body } = response;
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(body.len()));
+        add_own_headers(&mut headers, self.call, rate_limit_status);
+        self.respond(ResponseHead { status, headers }, body).await
+    }
+
     /// Writes a complete response, and records how the call ended.
     pub(super) async fn respond(&mut self, head: ResponseHead, body: Bytes) -> CallResult<ServeOutcome> {
         let status = head.status.as_u16();
@@ -170,7 +183,10 @@ impl<'a> Exchange<'a> {
     pub(super) async fn respond_with_fault(&mut self, fault: Fault, format: ErrorFormat) -> ServeOutcome {
         self.call.fail_phase(&fault);
         let fault = self.call.with_trace_id(fault);
-        let (head, body) = fault_response(self.call, &fault, format);
+        let (mut head, mut body) = fault_response(self.call, &fault, format);
+        if fault_page::is_requested(self.config, self.session.head()) && self.call.json_rpc_id().is_none() {
+            body = fault_page::replace_by_page(&mut head, &fault, self.call.id());
+        }
         let written = self.write_all(head, body).await;
         self.call.stats.bytes_out += written.unwrap_or_default();
         self.call.state = CallState::Refused(fault);
@@ -301,10 +317,15 @@ pub(in crate::gateway) fn add_call_headers(
     call: &Call,
     rate_limit_status: Option<&RateLimitStatus>,
 ) {
+    restrict_documents(headers);
+    add_own_headers(headers, call, rate_limit_status);
+}
+
+/// Sets the call id, the rate limit headers and the CORS headers.
+fn add_own_headers(headers: &mut HeaderMap, call: &Call, rate_limit_status: Option<&RateLimitStatus>) {
     if let Some(id) = call.id_header() {
         headers.insert(REQUEST_ID, id);
     }
-    restrict_documents(headers);
     if let Some(rate_limit_status) = rate_limit_status {
         let (status, policy) = rate_limit_status.header_values();
         insert_if_valid(headers, RATELIMIT, status);

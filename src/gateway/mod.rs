@@ -18,6 +18,7 @@ mod delegation;
 mod directory_handler;
 mod exchange;
 mod explain;
+mod fault_page;
 mod forwarded_query;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

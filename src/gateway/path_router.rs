@@ -2,7 +2,10 @@
 
 use crate::{
     agent::{Agent, AgentId},
-    directory::{DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH, TASK_PATHS},
+    directory::{
+        CALLER_PAGE_PATHS, DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH,
+        TASK_PATHS,
+    },
     fault::{Fault, FaultCode, Result},
 };
 use http::Method;
@@ -90,7 +93,8 @@ const INVOKE_SEGMENT: &str = "invoke";
 
 static PATH_ROUTER: LazyLock<Router<PathEntry>> = LazyLock::new(|| {
     let mut router = Router::new();
-    let directory_paths = DIRECTORY_PATHS.iter().map(|(path, request)| (*path, PathEntry::Directory(*request)));
+    let directory_paths = DIRECTORY_PATHS.iter().chain(CALLER_PAGE_PATHS);
+    let directory_paths = directory_paths.map(|(path, request)| (*path, PathEntry::Directory(*request)));
     let task_paths = TASK_PATHS.iter().map(|(path, methods)| (*path, PathEntry::Task(methods)));
     let message_paths = MESSAGE_PATHS.iter().map(|path| (*path, PathEntry::Message));
     let invoke_paths = INVOKE_PATHS.iter().map(|path| (*path, PathEntry::Invoke)).chain(message_paths);
@@ -106,7 +110,7 @@ static PATH_ROUTER: LazyLock<Router<PathEntry>> = LazyLock::new(|| {
 /// The templates of all paths, for traces.
 static PATH_TEMPLATES: LazyLock<Router<&'static str>> = LazyLock::new(|| {
     let mut router = Router::new();
-    let directory_paths = DIRECTORY_PATHS.iter().map(|(path, _)| *path);
+    let directory_paths = DIRECTORY_PATHS.iter().chain(CALLER_PAGE_PATHS).map(|(path, _)| *path);
     let task_paths = TASK_PATHS.iter().map(|(path, _)| *path);
     let call_paths = INVOKE_PATHS.iter().chain(MESSAGE_PATHS).copied();
     for path in call_paths.chain(directory_paths).chain(task_paths).chain([PIPELINE_PATH, PAIR_PATH]) {
@@ -170,7 +174,8 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
             Err(Fault::new(FaultCode::MethodNotAllowed, "This path accepts POST").with_header("Allow", "POST"))
         }
         PathEntry::Directory(request) if request.allowed_methods().contains(method) => {
-            Ok(RequestKind::Directory(*request, id))
+            // A page's file has a name in place of an id.
+            Ok(RequestKind::Directory(*request, matched.params.get("file").unwrap_or(id)))
         }
         PathEntry::Directory(request) => {
             let fault =
@@ -284,6 +289,23 @@ mod tests {
             match_request(&Method::GET, "/tasks/t").unwrap(),
             RequestKind::Task(TaskRequest::State, TaskTarget { task: "t", agent: None })
         );
+    }
+
+    #[test]
+    fn the_pages_for_callers_and_their_files_are_told_apart() {
+        for (path, request, id) in [
+            ("/docs", DirectoryRequest::CallerPages, ""),
+            ("/docs/", DirectoryRequest::CallerPages, ""),
+            ("/docs/echo", DirectoryRequest::CallerPage, "echo"),
+            ("/docs/assets", DirectoryRequest::CallerPage, "assets"),
+            ("/docs/assets/style.css", DirectoryRequest::CallerPageAsset, "style.css"),
+        ] {
+            assert_eq!(match_request(&Method::GET, path).unwrap(), RequestKind::Directory(request, id), "{path}");
+            assert_eq!(match_request(&Method::POST, path).unwrap_err().code(), FaultCode::MethodNotAllowed, "{path}");
+        }
+        for path in ["/docsx", "/docs/a/b", "/docs/a%2fb", "/docs//assets"] {
+            assert_eq!(match_request(&Method::GET, path).unwrap_err().code(), FaultCode::NotFound, "{path}");
+        }
     }
 
     #[test]

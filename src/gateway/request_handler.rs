@@ -9,18 +9,19 @@ use super::{
     cors::{redeem_pairing_code, respond_to_preflight},
     directory_handler::handle_directory_request,
     exchange::Exchange,
-    gateway_state::Gateway,
+    gateway_state::{ConfigSnapshot, Gateway},
     path_router::{self, RequestKind, TaskTarget},
     pipeline::handle_pipeline,
     tasks::handle_task_request,
     websocket,
 };
 use crate::{
+    directory::is_caller_page_path,
     explain::DecisionStep,
     http_server::{HttpConnection, HttpService, HttpSession, RefusedRequest, ServeOutcome},
     trace::{RequestedServer, SpanKind, TraceOrigin},
 };
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use std::{num::NonZeroU32, pin::pin, sync::Arc};
 
 impl HttpService for Gateway {
@@ -92,6 +93,19 @@ impl HttpService for Gateway {
     }
 }
 
+/// Returns the kind of a request. The pages for callers are unknown paths unless the configuration turns them on.
+fn match_served_request<'a>(config: &ConfigSnapshot, method: &Method, path: &'a str) -> Result<RequestKind<'a>, Fault> {
+    match path_router::match_request(method, path) {
+        Ok(RequestKind::Directory(request, _)) if request.is_caller_page() && !config.directory.has_caller_pages() => {
+            Err(path_router::path_not_found())
+        }
+        Err(_) if is_caller_page_path(path) && !config.directory.has_caller_pages() => {
+            Err(path_router::path_not_found())
+        }
+        matched => matched,
+    }
+}
+
 async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome> {
     let Exchange { gateway, config, connection, .. } = *exchange;
     let admission = exchange.admission();
@@ -107,12 +121,12 @@ async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome>
     if let Some(cors) = &config.cors {
         exchange.call.cors_origin = Some(cors.allowed_origin(&head.headers).cloned());
         if let Some(method) = cors.preflight_method(&head.method, &head.headers) {
-            path_router::match_request(&method, head.uri.path())?;
+            match_served_request(config, &method, head.uri.path())?;
             return Box::pin(respond_to_preflight(exchange, cors)).await;
         }
     }
     // The futures of all requests but calls are boxed, so that the future of a call stays small.
-    let invoke = match path_router::match_request(&head.method, head.uri.path())? {
+    let invoke = match match_served_request(config, &head.method, head.uri.path())? {
         RequestKind::Invoke(invoke) if websocket::is_websocket_request(head) => {
             let target = invoke.call.into();
             return Box::pin(websocket::upgrade_websocket(exchange, target)).await;

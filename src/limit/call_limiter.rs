@@ -3,6 +3,7 @@
 use super::{
     agent_limit_metrics::AgentLimitMetrics,
     agent_limits::{ActiveAgentLimits, AgentLimitSettings, AgentLimits, Permit},
+    applicable_rates::ApplicableRates,
     body_budget::{BodyBudget, BodyBudgetLimits, BodyReservation},
     bucket_key::{BucketKey, RateLimitKey},
     clock::LimitClock,
@@ -302,6 +303,20 @@ impl CallLimiter {
         self.websockets.try_count(client, max, max_of_client).inspect_err(|_| {
             agent.metrics.record_limited_request(LimitKind::WebSockets, &self.metrics);
         })
+    }
+
+    /// Returns the rates and quotas of the calls of a caller of this tier to an agent.
+    pub fn applicable_rates(&self, agent: &AgentLimits, tier: Option<&str>) -> ApplicableRates {
+        let (policy, active) = (self.policy.load(), agent.active.load());
+        let of_tier = policy.tier(tier);
+        let rate_of = |buckets: &Option<Arc<dyn RateBuckets>>| buckets.as_ref().map(|buckets| buckets.rule().rate);
+        ApplicableRates {
+            per_address: rate_of(&policy.address),
+            per_caller: rate_of(&of_tier.caller),
+            per_caller_agent: rate_of(&of_tier.caller_agent),
+            per_agent: active.buckets.iter().map(|buckets| buckets.rule().rate).collect(),
+            quota: of_tier.quota.unwrap_or_default(),
+        }
     }
 
     /// Returns the share of each shared maximum that one client may take.

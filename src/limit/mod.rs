@@ -6,6 +6,7 @@
 mod adaptive_concurrency;
 mod agent_limit_metrics;
 mod agent_limits;
+mod applicable_rates;
 mod body_budget;
 mod bucket_key;
 mod call_limiter;
@@ -29,6 +30,7 @@ mod shadow_limits;
 mod websocket_counts;
 
 pub use agent_limits::{AgentLimitSettings, AgentLimits, LatencySample, Permit, SampleOutcome};
+pub use applicable_rates::ApplicableRates;
 pub use body_budget::BodyReservation;
 pub use bucket_key::{BucketKey, RateLimitKey};
 pub use call_limiter::CallLimiter;

@@ -9,6 +9,7 @@ mod api_key_commands;
 mod attacks;
 mod audit;
 mod browser_safety;
+mod caller_pages;
 mod callers;
 mod calls;
 mod certificates;

@@ -100,6 +100,9 @@ pub(super) fn operation_id(request: DirectoryRequest) -> &'static str {
         DirectoryRequest::Jwks => "jwks",
         DirectoryRequest::GatewayOpenApi => "gatewayopenapi",
         DirectoryRequest::MetadataSchema => "metadataschema",
+        DirectoryRequest::CallerPages => "callerpages",
+        DirectoryRequest::CallerPage => "callerpage",
+        DirectoryRequest::CallerPageAsset => "callerpageasset",
     }
 }
 
@@ -197,6 +200,10 @@ pub(super) fn operation_info(request: DirectoryRequest, method: &Method) -> Oper
         }
         (DirectoryRequest::MetadataSchema, _) => {
             read("The JSON Schema of agents' documents.", BodyInfo::new("Any", SCHEMA_MEDIA_TYPES), &[])
+        }
+        // No document describes the pages for callers.
+        (DirectoryRequest::CallerPages | DirectoryRequest::CallerPage | DirectoryRequest::CallerPageAsset, _) => {
+            without_content("A page for callers.", 200)
         }
     }
 }

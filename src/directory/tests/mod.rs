@@ -1,6 +1,7 @@
 //! Directory requests at their routed paths, by a caller that sees some agents and not others.
 
 mod agent_descriptors;
+mod caller_pages;
 mod cards;
 mod configuration;
 mod documents;
@@ -148,7 +149,7 @@ impl<'a> TestRequest<'a> {
 impl TestDirectory {
     async fn respond(&self, request: TestRequest<'_>) -> Result<DirectoryResponse> {
         let mut router = matchit::Router::new();
-        for (path, request) in DIRECTORY_PATHS {
+        for (path, request) in DIRECTORY_PATHS.iter().chain(CALLER_PAGE_PATHS) {
             router.insert(*path, *request).unwrap();
         }
         let (path, query) = match request.target.split_once('?') {
@@ -171,7 +172,7 @@ impl TestDirectory {
         };
         let call = DirectoryCall {
             request: *matched.value,
-            id: matched.params.get("id").unwrap_or_default(),
+            id: matched.params.get("id").or_else(|| matched.params.get("file")).unwrap_or_default(),
             method: &request.method,
             query,
             headers: &headers,

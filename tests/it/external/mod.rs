@@ -1,6 +1,6 @@
 //! The tests that run programs which are not needed to build: brokers, reverse proxies, PostgreSQL, a Matrix homeserver,
 //! an OpenID provider, the reference implementation of `agent://`, the SDKs of A2A, MQTT libraries of Python,
-//! schemathesis, gRPC, promtool, valgrind, Helm, dpkg. Some of these programs are fetched from npm and PyPI at the first run.
+//! schemathesis, gRPC, promtool, valgrind, Helm, dpkg, curl, Node.js. Some of these programs are fetched from npm and PyPI at the first run.
 //!
 //! `make test-unit` leaves out every test with `external::` in its path. The support for such programs is private to
 //! this module, so that a test outside of it cannot start one; `test_groups` checks the unit tests.
@@ -10,6 +10,7 @@ mod agent_uri_reference;
 mod bearer_tokens;
 mod bridge;
 mod bridge_sessions;
+mod caller_page_lines;
 mod console_browser;
 mod console_login;
 mod counts;
