@@ -1,6 +1,6 @@
 //! The audit log: its newest entries, and whether its chain is intact.
 
-use super::{blocking::run_blocking, console_context::ConsoleContext, console_page::Visitor};
+use super::{console_context::ConsoleContext, console_page::Visitor, page_thread::run_blocking};
 use crate::{
     admin::error_page,
     audit::{

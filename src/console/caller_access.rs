@@ -1,9 +1,9 @@
 //! What a caller may call, and how often.
 
 use super::{
-    blocking::run_blocking,
     console_context::ConsoleContext,
     key_list::{KeyRow, KeyState},
+    page_thread::run_blocking,
 };
 use crate::{
     admin::select_page,

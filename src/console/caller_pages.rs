@@ -1,13 +1,13 @@
 //! The callers and their API keys: the list, and the page of one caller.
 
 use super::{
-    blocking::run_blocking,
     caller_access::{CallerAccess, read_access},
     console_context::ConsoleContext,
     console_page::Visitor,
     key_forms,
     key_list::{KeyFilter, KeyPage, KeyPosition, KeyRow, KeyState, read_keys},
     key_view::{CALLERS_PATH, caller_path, key_caller_id, managed_keys, place_of, time_of},
+    page_thread::run_blocking,
 };
 use crate::{
     admin::{OperatorRole, error_page},

@@ -1,13 +1,13 @@
 //! Forms that create, rotate and disable API keys; for admins. A new key is in the response to its form and nowhere else.
 
 use super::{
-    blocking::run_blocking,
     console_context::{ConfigInForce, ConsoleContext},
     console_page::Visitor,
     form_fields::{Choice, FormField, choice_field, lines_field, text_input},
     key_list::{KeyFilter, KeyPage, KeyRow, KeyState, read_keys},
     key_problems::change_problem,
     key_view::{CALLERS_PATH, caller_path, key_caller_id, managed_keys, place_of, time_of},
+    page_thread::run_blocking,
 };
 use crate::{
     admin::{ClientAddress, OperatorRole, error_page},

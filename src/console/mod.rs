@@ -11,7 +11,6 @@ mod agent_pages;
 mod agent_sections;
 mod attention;
 mod audit_page;
-mod blocking;
 mod call_pages;
 mod caller_access;
 mod caller_pages;

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     directory::is_caller_page_path,
     explain::DecisionStep,
+    fault::Fault,
     http_server::{HttpConnection, HttpService, HttpSession, RefusedRequest, ServeOutcome},
     trace::{RequestedServer, SpanKind, TraceOrigin},
 };
