@@ -12,8 +12,9 @@ use crate::{
     app,
     config::OperatorAddresses,
     net::{AddressPolicy, FetchClient, FetchLimits, NetworkConfig, UrlTrust},
-    values::{ByteSize, ConfigDuration},
+    values::{ByteSize, ConfigDuration, SecretRef},
 };
+use http::HeaderName;
 use serde_json::{Value, json};
 use std::{
     io::Read as _,
@@ -69,6 +70,9 @@ pub struct ExplainArgs {
     /// URL of the admin listener, instead of the one in the configuration
     #[arg(long, conflicts_with = "config")]
     url: Option<String>,
+    /// API key of the operator who asks, as env:NAME or file:PATH, where admin.access requires one
+    #[arg(long, value_name = "SECRET")]
+    operator_key: Option<SecretRef>,
     /// Print the answer of the gateway as it is
     #[arg(long)]
     json: bool,
@@ -123,7 +127,12 @@ impl ExplainArgs {
         // The operator names the address, which may be on any machine.
         let config = NetworkConfig { allow_plaintext: true, ..NetworkConfig::default() };
         let client = FetchClient::build(&config, Arc::new(AddressPolicy::default()));
-        let client = client.map_err(|problems| CommandError::Failed(problems.join("\n")))?;
+        let mut client = client.map_err(|problems| CommandError::Failed(problems.join("\n")))?;
+        if let Some(key) = &self.operator_key {
+            let key = key.load().map_err(|why| usage(&format!("--operator-key: {why}")))?;
+            let with_key = client.with_credential(HeaderName::from_static("x-api-key"), &key);
+            client = with_key.map_err(|why| usage(&format!("--operator-key: {why}")))?;
+        }
         let limits = FetchLimits { time: self.timeout, size: ByteSize::from_kib(MAX_EXPLANATION_KIB) };
         let reply = match (&self.request, body) {
             (Some(id), _) => {

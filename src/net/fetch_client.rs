@@ -56,6 +56,8 @@ pub struct FetchClient {
     vetted: reqwest::Client,
     pub(super) policy: Arc<AddressPolicy>,
     allow_plaintext: bool,
+    /// Header fields of requests to URLs that the operator chose.
+    operator_headers: header::HeaderMap,
 }
 
 impl FetchClient {
@@ -71,7 +73,25 @@ impl FetchClient {
         let build = |builder: reqwest::ClientBuilder| {
             builder.build().map_err(|error| vec![format!("ca: cannot build a TLS client ({})", error_chain(&error))])
         };
-        Ok(Self { trusted: build(trusted)?, vetted: build(vetted)?, policy, allow_plaintext: config.allow_plaintext })
+        Ok(Self {
+            trusted: build(trusted)?,
+            vetted: build(vetted)?,
+            policy,
+            allow_plaintext: config.allow_plaintext,
+            operator_headers: header::HeaderMap::new(),
+        })
+    }
+
+    /// Returns a client that sends `credential` in the header `name`, to URLs that the operator chose only.
+    ///
+    /// # Errors
+    /// The credential is not valid in a header.
+    pub fn with_credential(mut self, name: header::HeaderName, credential: &Secret) -> Result<Self, String> {
+        let value = header::HeaderValue::from_str(credential.expose());
+        let mut value = value.map_err(|_| "the credential has characters that a header cannot carry".to_owned())?;
+        value.set_sensitive(true);
+        self.operator_headers.insert(name, value);
+        Ok(self)
     }
 
     /// Checks the text of a URL: https, or http to this machine, or http anywhere if the configuration allows it; no
@@ -109,7 +129,12 @@ impl FetchClient {
     pub async fn get(&self, url: &str, trust: UrlTrust, limits: FetchLimits) -> Result<FetchReply, FetchError> {
         let fetched = async {
             let permitted = self.check_url_and_address(url, trust).await?;
-            fetch(url, self.client(trust).get(permitted).header(header::ACCEPT, "application/json"), limits).await
+            let request = self.client(trust).get(permitted).header(header::ACCEPT, "application/json");
+            let request = match trust {
+                UrlTrust::Operator => request.headers(self.operator_headers.clone()),
+                UrlTrust::Untrusted => request,
+            };
+            fetch(url, request, limits).await
         };
         within(limits.time, url, fetched).await
     }
@@ -157,6 +182,7 @@ impl FetchClient {
         let asked = async {
             let permitted = self.check_url_and_address(url, UrlTrust::Operator).await?;
             let request = self.trusted.post(permitted).header(header::CONTENT_TYPE, "application/json").body(body);
+            let request = request.headers(self.operator_headers.clone());
             fetch(url, request.header(header::ACCEPT, "application/json"), limits).await
         };
         within(limits.time, url, asked).await

@@ -5,7 +5,7 @@ use crate::support::{
     agent::{Agent, http_response},
     browser::{Browser, operators},
     eventually,
-    gateway::{Gateway, GatewayBuilder, gateway, send},
+    gateway::{Gateway, GatewayBuilder, gatepost_command, gateway, send},
 };
 use serde_json::json;
 
@@ -88,6 +88,29 @@ async fn with_operators_pages_lead_to_the_login_and_the_interface_requires_a_cre
         assert_eq!(with_key(caller, method, path).await.status, status, "{caller} {method} {path}");
     }
     assert!(gate.read_file("audit.log").contains(r#""actor":"key:bob","action":"source_refreshed""#));
+}
+
+#[tokio::test]
+async fn gatepost_explain_asks_with_the_key_of_an_operator() {
+    let gate = started().await;
+    let explain = async |caller: &str, key: Option<&str>| {
+        let mut command = gatepost_command();
+        command.args(["explain", "--as", "key:team-a", "POST", "/agents/echo/invoke", "-d", "{}"]);
+        command.args(["--url", &format!("http://{}", gate.admin_address)]).env("OPERATOR_KEY", gate.key(caller));
+        command.args(key.iter().flat_map(|key| ["--operator-key", key]));
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    let (status, text) = explain("bob", Some("env:OPERATOR_KEY")).await;
+    assert!(status == Some(0) && text.contains("admitted"), "{status:?} {text}");
+    for (caller, key, reason) in [
+        ("bob", None, "status 401"),
+        ("carol", Some("env:OPERATOR_KEY"), "needs the role operator"),
+        ("bob", Some("env:NO_SUCH_VARIABLE"), "NO_SUCH_VARIABLE is not set"),
+    ] {
+        let (status, text) = explain(caller, key).await;
+        assert!(status == Some(2) && text.contains(reason) && !text.contains("gp_"), "{status:?} {text}");
+    }
 }
 
 #[tokio::test]
