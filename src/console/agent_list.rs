@@ -66,7 +66,7 @@ impl SearchText {
     /// Returns whether `text` contains the searched text. Does not allocate.
     fn is_in(&self, text: &str) -> bool {
         let Some(first) = self.0.first() else { return true };
-        let starts = text.char_indices().filter(|(_, c)| c.to_lowercase().next() == Some(*first));
+        let starts = text.char_indices().filter(|(_, c)| first_lowercase(*c) == *first);
         starts.map(|(at, _)| text.get(at..).unwrap_or_default()).any(|rest| {
             let mut lower = rest.chars().flat_map(char::to_lowercase);
             self.0.iter().all(|searched| lower.next() == Some(*searched))
@@ -76,6 +76,11 @@ impl SearchText {
     fn finds(&self, agent: &Agent) -> bool {
         self.is_in(agent.id.as_str()) || self.is_in(&agent.name)
     }
+}
+
+/// Returns the first character of the lower case of `c`. Most are ASCII, for which no table is needed.
+fn first_lowercase(c: char) -> char {
+    if c.is_ascii() { c.to_ascii_lowercase() } else { c.to_lowercase().next().unwrap_or(c) }
 }
 
 /// Which agents a page shows.
