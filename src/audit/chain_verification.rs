@@ -208,7 +208,8 @@ impl<'a> ChainWalk<'a> {
                 return Ok(true);
             }
             place.line += 1;
-            if place.line % LINES_PER_CLOCK == 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if place.line.is_multiple_of(LINES_PER_CLOCK) && deadline.is_some_and(|deadline| Instant::now() >= deadline)
+            {
                 return Ok(false);
             }
             if line.pop() != Some(b'\n') {

@@ -7,15 +7,14 @@ use super::{
     console_page::Visitor,
     key_forms,
     key_list::{KeyFilter, KeyPage, KeyPosition, KeyRow, KeyState, read_keys},
+    key_view::{CALLERS_PATH, caller_path, key_caller_id, managed_keys, place_of, time_of},
 };
 use crate::{
     admin::{OperatorRole, error_page},
     agent::AuthenticationMethod,
     auth::AccessConfig,
-    config::GatewayConfig,
-    key_management::ManagedKeys,
     values::percent_encode,
-    web_page::{Notice, count_text, facts, notice, pager, query_string, text_field, time_ago, time_text},
+    web_page::{Notice, count_text, facts, notice, pager, query_string, text_field, time_ago},
 };
 use axum::{
     Router,
@@ -26,10 +25,8 @@ use axum::{
 use maud::{Markup, html};
 use serde::Deserialize;
 use std::{collections::BTreeMap, time::SystemTime};
-use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+use time::OffsetDateTime;
 
-/// The path of the list.
-pub(super) const CALLERS_PATH: &str = "/console/callers";
 /// Maximum number of rows of a list.
 const PAGE_ROWS: usize = 100;
 
@@ -66,11 +63,6 @@ impl ListQuery {
             ..KeyFilter::default()
         }
     }
-}
-
-/// Returns the keys of a configuration.
-pub(super) fn managed_keys(config: &GatewayConfig) -> ManagedKeys {
-    config.auth.api_keys.as_ref().map(ManagedKeys::from).unwrap_or_default()
 }
 
 async fn list_callers(
@@ -178,16 +170,6 @@ fn page_links(query: &ListQuery, page: &KeyPage) -> Markup {
     pager(first.as_deref(), next.as_deref())
 }
 
-/// Returns the path of the page of a caller.
-pub(super) fn caller_path(id: &str) -> String {
-    format!("{CALLERS_PATH}/{}", percent_encode(id))
-}
-
-/// Returns the id of the caller of an API key.
-pub(super) fn key_caller_id(name: &str) -> String {
-    format!("{}{name}", AuthenticationMethod::ApiKey.caller_id_prefix())
-}
-
 /// Which columns a table of keys has.
 struct TableView {
     has_callers: bool,
@@ -252,28 +234,6 @@ fn key_links(row: &KeyRow, state: KeyState) -> Markup {
         }
         @if row.file.is_some() && state != KeyState::Disabled {
             a href={ "/console/keys/" (prefix) "/disable" } aria-label={ "Disable " (row.key.prefix) } { "Disable" }
-        }
-    }
-}
-
-/// Returns where a key is.
-pub(super) fn place_of(row: &KeyRow) -> Markup {
-    html! {
-        @match &row.file {
-            Some(file) => { code { (file.display()) } }
-            None => { "the configuration" }
-        }
-    }
-}
-
-/// Returns the date of a key file; a text that is no date as it is.
-pub(super) fn time_of(text: Option<&str>, absent: &'static str) -> Markup {
-    let time = text.map(|text| OffsetDateTime::parse(text, &Rfc3339).map_err(|_| text));
-    html! {
-        @match time {
-            None => { (absent) }
-            Some(Ok(at)) => { time datetime=(text.unwrap_or_default()) { (time_text(SystemTime::from(at))) } }
-            Some(Err(text)) => { (text) }
         }
     }
 }
@@ -386,7 +346,7 @@ fn access_sections(access: &CallerAccess) -> Markup {
             } @else if access.agent_count == 0 {
                 p { "No grant names the caller and an agent (" code { "access.grants" } ")." }
             } @else {
-                p { (count_text(access.agent_count as u64)) " agents" @if access.agent_count > access.agents.len() { ", of which these are the first" } ":" }
+                p { (count_text(access.agent_count as u64)) @if access.agent_count == 1 { " agent" } @else { " agents" } @if access.agent_count > access.agents.len() { ", of which these are the first" } ":" }
                 ul { @for agent in &access.agents { li { a href={ "/console/agents/" (percent_encode(agent)) } { (agent) } } } }
             }
         }

@@ -2,12 +2,12 @@
 
 use super::{
     blocking::run_blocking,
-    caller_pages::{CALLERS_PATH, caller_path, key_caller_id, managed_keys, place_of, time_of},
     console_context::{ConfigInForce, ConsoleContext},
     console_page::Visitor,
     form_fields::{Choice, FormField, choice_field, lines_field, text_input},
     key_list::{KeyFilter, KeyPage, KeyRow, KeyState, read_keys},
     key_problems::change_problem,
+    key_view::{CALLERS_PATH, caller_path, key_caller_id, managed_keys, place_of, time_of},
 };
 use crate::{
     admin::{ClientAddress, OperatorRole, error_page},
@@ -67,12 +67,8 @@ struct KeyOperator {
 
 impl KeyOperator {
     /// Requires the role of admins.
-    fn of(
-        context: &ConsoleContext,
-        visitor: &Visitor,
-        ClientAddress(address): ClientAddress,
-    ) -> Result<Self, Response> {
-        visitor.operator.require(OperatorRole::Admin).map_err(|fault| error_page(&fault))?;
+    fn of(context: &ConsoleContext, visitor: &Visitor, ClientAddress(address): ClientAddress) -> Result<Self, Fault> {
+        visitor.operator.require(OperatorRole::Admin)?;
         Ok(Self { log: context.gateway.audit_log.clone(), actor: visitor.operator.audit_actor().to_owned(), address })
     }
 
@@ -81,12 +77,12 @@ impl KeyOperator {
         self,
         keys: ManagedKeys,
         change: impl FnOnce(&ManagedKeys, &KeyRecorder<'_>) -> Result<T, KeyChangeError> + Send + 'static,
-    ) -> Result<Result<T, KeyChangeError>, Fault> {
-        run_blocking(move || {
+    ) -> Result<T, KeyChangeError> {
+        let changed = run_blocking(move || {
             let Self { log, actor, address } = self;
             change(&keys, &KeyRecorder { log: log.as_deref(), actor, address: Some(address) })
-        })
-        .await
+        });
+        changed.await.unwrap_or(Err(KeyChangeError::Interrupted))
     }
 }
 
@@ -124,7 +120,7 @@ const NAME_PROBLEM: &str = "Must be 1 to 256 characters without control characte
 
 impl NewKeyForm {
     /// Checks the fields as `gatepost key new` does.
-    fn check(&self, config: &ConfigInForce) -> Result<NewApiKey, FormProblems> {
+    fn check(&self, config: &ConfigInForce) -> Result<NewApiKey, Box<FormProblems>> {
         let mut problems = FormProblems::default();
         let caller = self.caller.trim().to_owned();
         if !is_valid_name(&caller) {
@@ -142,7 +138,7 @@ impl NewKeyForm {
             problems.tier = Some("Choose a tier of limits.tiers".to_owned());
         }
         let expires = lifetime_of(&self.expires_in, &mut problems);
-        if problems.is_empty() { Ok(NewApiKey { caller, groups, tier, expires }) } else { Err(problems) }
+        if problems.is_empty() { Ok(NewApiKey { caller, groups, tier, expires }) } else { Err(Box::new(problems)) }
     }
 }
 
@@ -221,7 +217,7 @@ async fn create(
 ) -> Response {
     let operator = match KeyOperator::of(&context, &visitor, address) {
         Ok(operator) => operator,
-        Err(refusal) => return refusal,
+        Err(fault) => return error_page(&fault),
     };
     let config = context.source.config_in_force();
     let key = match form.check(&config) {
@@ -230,12 +226,11 @@ async fn create(
     };
     let created = operator.change(managed_keys(&config.config), |keys, recorder| keys.create(key, recorder)).await;
     match created {
-        Ok(Ok(key)) => created_page(&visitor, &key, "The key was created"),
-        Ok(Err(why)) => {
+        Ok(key) => created_page(&visitor, &key, "The key was created"),
+        Err(why) => {
             let problems = FormProblems { whole: Some(change_problem(&why)), ..FormProblems::default() };
             new_key_page(&context, &visitor, &form, &problems)
         }
-        Err(fault) => error_page(&fault),
     }
 }
 
@@ -276,23 +271,23 @@ struct RotationForm {
 }
 
 impl RotationForm {
-    fn check(&self) -> Result<KeyRotation, FormProblems> {
+    fn check(&self) -> Result<KeyRotation, Box<FormProblems>> {
         let mut problems = FormProblems::default();
         let overlap = self.overlap.parse::<ConfigDuration>().map_err(|why| problems.overlap = Some(why)).ok();
         let expires = lifetime_of(&self.expires_in, &mut problems);
         match overlap {
             Some(overlap) if problems.is_empty() => Ok(KeyRotation { overlap: overlap.get(), expires }),
-            _ => Err(problems),
+            _ => Err(Box::new(problems)),
         }
     }
 }
 
 /// Finds a key that can be changed here.
-async fn find_key(context: &ConsoleContext, prefix: &str) -> Result<KeyRow, Response> {
+async fn find_key(context: &ConsoleContext, prefix: &str) -> Result<KeyRow, Fault> {
     let config = context.source.config_in_force();
     let filter = KeyFilter { prefix: Some(prefix.to_owned()), limit: 2, ..KeyFilter::default() };
     let keys = managed_keys(&config.config);
-    let page: KeyPage = run_blocking(move || read_keys(&keys, &filter)).await.map_err(|fault| error_page(&fault))?;
+    let page: KeyPage = run_blocking(move || read_keys(&keys, &filter)).await?;
     let is_in_config = page.rows.iter().any(|row| row.file.is_none());
     if let Some(row) = page.rows.into_iter().find(|row| row.file.is_some()) {
         return Ok(row);
@@ -302,7 +297,7 @@ async fn find_key(context: &ConsoleContext, prefix: &str) -> Result<KeyRow, Resp
         (false, Some(problem)) => problem,
         (false, None) => "There is no key with this prefix".to_owned(),
     };
-    Err(error_page(&Fault::new(FaultCode::NotFound, message)))
+    Err(Fault::new(FaultCode::NotFound, message))
 }
 
 fn key_facts(row: &KeyRow) -> Markup {
@@ -331,7 +326,7 @@ async fn show_rotation(
     let form = RotationForm { overlap: DEFAULT_OVERLAP.to_owned(), expires_in: DEFAULT_LIFETIME.to_owned() };
     match find_key(&context, &prefix).await {
         Ok(row) => rotation_page(&visitor, &row, &form, &FormProblems::default()),
-        Err(refusal) => refusal,
+        Err(fault) => error_page(&fault),
     }
 }
 
@@ -360,11 +355,11 @@ async fn rotate(
 ) -> Response {
     let operator = match KeyOperator::of(&context, &visitor, address) {
         Ok(operator) => operator,
-        Err(refusal) => return refusal,
+        Err(fault) => return error_page(&fault),
     };
     let row = match find_key(&context, &prefix).await {
         Ok(row) => row,
-        Err(refusal) => return refusal,
+        Err(fault) => return error_page(&fault),
     };
     let rotation = match form.check() {
         Ok(rotation) => rotation,
@@ -373,12 +368,11 @@ async fn rotate(
     let keys = managed_keys(&context.source.config_in_force().config);
     let rotated = operator.change(keys, move |keys, recorder| keys.rotate(&prefix, &rotation, recorder)).await;
     match rotated {
-        Ok(Ok(key)) => created_page(&visitor, &key, "The key was replaced"),
-        Ok(Err(why)) => {
+        Ok(key) => created_page(&visitor, &key, "The key was replaced"),
+        Err(why) => {
             let problems = FormProblems { whole: Some(change_problem(&why)), ..FormProblems::default() };
             rotation_page(&visitor, &row, &form, &problems)
         }
-        Err(fault) => error_page(&fault),
     }
 }
 
@@ -405,7 +399,7 @@ async fn show_disabling(
     }
     match find_key(&context, &prefix).await {
         Ok(row) => disabling_page(&visitor, &row, &FormProblems::default()),
-        Err(refusal) => refusal,
+        Err(fault) => error_page(&fault),
     }
 }
 
@@ -443,11 +437,11 @@ async fn disable(
 ) -> Response {
     let operator = match KeyOperator::of(&context, &visitor, address) {
         Ok(operator) => operator,
-        Err(refusal) => return refusal,
+        Err(fault) => return error_page(&fault),
     };
     let row = match find_key(&context, &prefix).await {
         Ok(row) => row,
-        Err(refusal) => return refusal,
+        Err(fault) => return error_page(&fault),
     };
     let refused =
         |why: String| disabling_page(&visitor, &row, &FormProblems { whole: Some(why), ..FormProblems::default() });
@@ -458,9 +452,8 @@ async fn disable(
     let selection = KeySelection::WithPrefixes(vec![prefix]);
     let disabled = operator.change(keys, move |keys, recorder| keys.disable(&selection, recorder)).await;
     match disabled {
-        Ok(Ok(disabled)) => Redirect::to(&format!("{CALLERS_PATH}?done={}", done_word(&disabled))).into_response(),
-        Ok(Err(why)) => refused(change_problem(&why)),
-        Err(fault) => error_page(&fault),
+        Ok(disabled) => Redirect::to(&format!("{CALLERS_PATH}?done={}", done_word(&disabled))).into_response(),
+        Err(why) => refused(change_problem(&why)),
     }
 }
 

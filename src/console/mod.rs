@@ -13,6 +13,7 @@ mod form_fields;
 mod key_forms;
 mod key_list;
 mod key_problems;
+mod key_view;
 mod overview_page;
 mod task_pages;
 

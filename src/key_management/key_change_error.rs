@@ -25,6 +25,8 @@ pub enum KeyChangeError {
     },
     /// No file has a key of this caller.
     NoKeyOfCaller(String),
+    /// The change did not end: whether it was made is not known.
+    Interrupted,
 }
 
 impl From<KeyFileError> for KeyChangeError {
@@ -47,6 +49,7 @@ impl fmt::Display for KeyChangeError {
             Self::NoSuchKey { prefix, is_in_config: false } => {
                 write!(to, "there is no key with the prefix {prefix} (gatepost key list shows the keys)")
             }
+            Self::Interrupted => to.write_str("the change was interrupted (look at the list whether it was made)"),
             Self::NoKeyOfCaller(caller) => {
                 write!(to, "the caller {caller} has no key in a file (gatepost key list shows the keys)")
             }

@@ -509,3 +509,34 @@ fn every_problem_of_the_section_has_its_path() {
     assert_eq!(paths, ["result_ttl", "lease_ttl", "resume.window", "max_result_size", "max_running"]);
     assert_eq!(TaskConfig::default().problems(), Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn r79_operators_see_the_tasks_of_all_owners_without_results_and_cancel_them() {
+    let (_folder, manager) = manager(TaskConfig::default()).await;
+    let one = manager.start_task(new_task("one")).await.unwrap();
+    let two = manager.start_task(new_task("two")).await.unwrap();
+    let fault = Fault::new(FaultCode::AgentUnavailable, "The agent failed");
+    manager.end_and_save(&one, &TaskOutcome::Failed(fault)).await;
+    let page =
+        |state: Option<&str>| crate::store::TaskPage { state: state.map(Into::into), limit: 10, ..Default::default() };
+    let rows = manager.list(&page(None)).await.unwrap();
+    assert_eq!(rows.iter().map(|row| &*row.owner).collect::<Vec<_>>(), ["two", "one"]);
+    let failed = manager.list(&page(Some("failed"))).await.unwrap();
+    assert_eq!((failed.len(), &failed[0].id), (1, &one.id()));
+    assert!(failed[0].overview.as_ref().is_some_and(|overview| overview.ended().is_some()));
+    let details = manager.inspect(&one.id()).await.unwrap();
+    assert_eq!(details.error.unwrap().message, "The agent failed");
+    assert!(details.events.is_some_and(|events| events > 0), "it is in the memory of this gateway");
+    // The call to the agent, which ends when it is canceled.
+    let ending = async {
+        two.wait_until_canceled().await;
+        manager.end_and_save(&two, &TaskOutcome::Canceled).await;
+    };
+    let id = two.id();
+    let (canceled, ()) = tokio::join!(manager.cancel_for_operator(&id), ending);
+    assert_eq!(canceled.unwrap().state, TaskState::Canceled);
+    for absent in ["0123456789abcdef0123456789abcdef", "x"] {
+        assert_eq!(manager.inspect(absent).await.unwrap_err().code(), FaultCode::NotFound);
+        assert_eq!(manager.cancel_for_operator(absent).await.unwrap_err().code(), FaultCode::NotFound);
+    }
+}

@@ -17,6 +17,8 @@ mod commands;
 mod config_warnings;
 mod configuration;
 mod connection_handling;
+mod console_keys;
+mod console_records;
 mod cors;
 mod delegation;
 mod demo;

@@ -1,12 +1,13 @@
 //! The audit log on a real file system: the chain, each way to tamper with it, several writers, rotation and retention.
 
 mod files;
+mod reading;
 mod tampering;
 
 use super::*;
 use crate::{
     signing::{SigningKey, TrustedKeys},
-    telemetry::{AccessLogConfig, LoggedAddresses, LoggedCallers, Metrics},
+    telemetry::{AccessLogConfig, LogPrivacy, LoggedAddresses, LoggedCallers, Metrics},
     values::{ByteSize, ConfigDuration, SecretRef},
 };
 use serde_json::Value;

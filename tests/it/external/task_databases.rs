@@ -11,7 +11,7 @@ use crate::{
 };
 use futures_util::future::join_all;
 use gatepost::{
-    store::{StoreLocation, StoredTask, TaskLimits, TaskRefusal, TaskStore, open_tasks},
+    store::{StoreLocation, StoredTask, TaskLimits, TaskPage, TaskRefusal, TaskStore, TaskSummary, open_tasks},
     values::ClientKey,
 };
 use rustix::process::Signal;
@@ -188,6 +188,56 @@ async fn r79_the_limits_of_owner_client_and_store_are_refusals_of_their_own_in_b
         assert!(store.delete_expired(OffsetDateTime::now_utc()).await.unwrap());
         assert_eq!(insert("three", "j").await, None);
         assert_eq!(insert("three", "k").await, Some(TaskRefusal::ClientLimit));
+    }
+}
+
+#[tokio::test]
+async fn r79_operators_list_the_tasks_of_all_owners_the_newest_first_in_both_databases() {
+    let folder = TempDir::new().unwrap();
+    let mut server = Postgres::start().await;
+    let locations = [StoreLocation::File(folder.path().join("tasks.db")), database(&server.create_database().await)];
+    let start = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+    let listed = |number: u32, state: &str| StoredTask {
+        summary: Some(TaskSummary {
+            // Two tasks of each second.
+            created: start + Duration::from_secs(u64::from(number / 2)),
+            agent: if number % 3 == 0 { "echo".into() } else { "other".into() },
+            state: state.into(),
+            text: format!("text of {number}").into(),
+        }),
+        ..task(&format!("owner-{number}"), &format!("{number:032}"))
+    };
+    let limits = TaskLimits { per_client: 100, size_per_client: 100_000, ..LIMITS };
+    for location in &locations {
+        let store = open(location).await;
+        for number in 0..25 {
+            assert_eq!(store.insert(&listed(number, "working"), CLIENT, limits).await.unwrap(), None);
+        }
+        for number in [3, 4] {
+            assert!(store.record_end(&listed(number, "failed")).await.unwrap());
+        }
+        let (mut numbers, mut page) = (Vec::new(), TaskPage { limit: 10, ..TaskPage::default() });
+        loop {
+            let rows = store.list(&page).await.unwrap();
+            assert!(rows.iter().all(|row| row.text.starts_with("text of ")), "{rows:?}");
+            let of_row = |id: &str| id.parse::<u32>().unwrap();
+            numbers.extend(rows.iter().map(|row| of_row(&row.id)));
+            let Some(last) = rows.last() else { break };
+            let created = start + Duration::from_secs(u64::from(of_row(&last.id) / 2));
+            page.after = Some((created, Arc::clone(&last.id)));
+        }
+        assert_eq!(numbers, (0..25).rev().collect::<Vec<u32>>());
+        let select = async |agent: Option<&str>, state: Option<&str>| -> Vec<String> {
+            let page = TaskPage { agent: agent.map(Into::into), state: state.map(Into::into), limit: 100, after: None };
+            store.list(&page).await.unwrap().iter().map(|row| row.owner.to_string()).collect()
+        };
+        assert_eq!(select(None, Some("failed")).await, ["owner-4", "owner-3"]);
+        assert_eq!(select(Some("echo"), Some("failed")).await, ["owner-3"]);
+        assert_eq!(select(Some("echo"), None).await.len(), 9);
+        assert!(select(Some("' or 1 = 1"), None).await.is_empty());
+        let counts = store.count_states().await.unwrap();
+        let counts: Vec<(&str, u64)> = counts.iter().map(|count| (&*count.state, count.count)).collect();
+        assert_eq!(counts, [("failed", 2), ("working", 23)]);
     }
 }
 
