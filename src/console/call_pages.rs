@@ -209,28 +209,27 @@ fn filter_form(filter: &CallFilter) -> Markup {
 
 /// Says how many calls there are, and since when.
 fn list_summary(lines: &RecentLines) -> Markup {
-    let mut kept = 0;
+    let mut kept = 0_u64;
     let mut oldest = None;
     for line in lines.newest_first() {
         kept += 1;
         oldest = Some(line);
     }
-    let is_complete = lines.total == kept;
-    let since = match oldest.and_then(LoggedCall::parse).filter(|_| !is_complete) {
+    let since = match oldest.and_then(LoggedCall::parse).filter(|_| !lines.is_complete) {
         Some(call) => shown_time(&call.time),
         None => time_text(lines.since),
     };
     html! {
         p .muted {
             "The gateway has the last " (count_text(kept)) @if kept == 1 { " call" } @else { " calls" } ", since " (since) "."
-            @if !is_complete { " Older ones are in the access log only." }
+            @if !lines.is_complete { " Older ones are in the access log only." }
         }
     }
 }
 
 fn empty_list(lines: &RecentLines, filter: &CallFilter) -> Markup {
     html! {
-        @if lines.total == 0 {
+        @if lines.newest_first().next().is_none() {
             p { "No call has ended since the gateway started. A call appears here when it ends." }
         } @else if filter.before.is_empty() {
             p { "None of these calls matches. " a href=(CALLS_PATH) { "Show all of them" } }
