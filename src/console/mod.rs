@@ -3,6 +3,7 @@
 //! whose forms change something; this module reads the gateway's state and writes pages.
 
 mod agent_pages;
+mod call_entry;
 mod call_pages;
 mod changed_settings;
 mod configuration_page;
