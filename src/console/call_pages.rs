@@ -2,9 +2,7 @@
 //! one request id. The lines are redacted, and name callers as the log does.
 
 use super::{
-    console_context::ConsoleContext,
-    console_page::Visitor,
-    explanation_view::{agent_link, decision_list, dry_run_path, scalar_text},
+    call_entry::entry_section, console_context::ConsoleContext, console_page::Visitor, explanation_view::decision_list,
     page_thread::build_page,
 };
 use crate::{
@@ -209,28 +207,27 @@ fn filter_form(filter: &CallFilter) -> Markup {
 
 /// Says how many calls there are, and since when.
 fn list_summary(lines: &RecentLines) -> Markup {
-    let mut kept = 0;
+    let mut kept = 0_u64;
     let mut oldest = None;
     for line in lines.newest_first() {
         kept += 1;
         oldest = Some(line);
     }
-    let is_complete = lines.total == kept;
-    let since = match oldest.and_then(LoggedCall::parse).filter(|_| !is_complete) {
+    let since = match oldest.and_then(LoggedCall::parse).filter(|_| !lines.is_complete) {
         Some(call) => shown_time(&call.time),
         None => time_text(lines.since),
     };
     html! {
         p .muted {
             "The gateway has the last " (count_text(kept)) @if kept == 1 { " call" } @else { " calls" } ", since " (since) "."
-            @if !is_complete { " Older ones are in the access log only." }
+            @if !lines.is_complete { " Older ones are in the access log only." }
         }
     }
 }
 
 fn empty_list(lines: &RecentLines, filter: &CallFilter) -> Markup {
     html! {
-        @if lines.total == 0 {
+        @if lines.newest_first().next().is_none() {
             p { "No call has ended since the gateway started. A call appears here when it ends." }
         } @else if filter.before.is_empty() {
             p { "None of these calls matches. " a href=(CALLS_PATH) { "Show all of them" } }
@@ -338,61 +335,6 @@ fn find_entries(lines: &RecentLines, request_id: &str) -> Vec<Map<String, Value>
         serde_json::from_slice(line.json).ok().filter(|_| !call.time.is_empty())
     });
     entries.take(MAX_WITH_ID).collect()
-}
-
-/// The members of an entry in the order of the log, with what they are called here.
-const LABELS: [(&str, &str); 25] = [
-    ("time", "Time"),
-    ("request_id", "Request id"),
-    ("peer", "Client address"),
-    ("method", "Method"),
-    ("path", "Path"),
-    ("query_bytes", "Bytes of the query"),
-    ("protocol", "Protocol"),
-    ("agent", "Agent"),
-    ("operation", "Operation"),
-    ("caller", "Caller"),
-    ("credential", "Credential"),
-    ("status", "Status"),
-    ("code", "Code"),
-    ("blame", "Blame"),
-    ("bytes_in", "Bytes received"),
-    ("bytes_out", "Bytes sent"),
-    ("duration_ms", "Duration in ms"),
-    ("upstream_duration_ms", "Of which agent, in ms"),
-    ("attempts", "Attempts"),
-    ("message", "Message"),
-    ("detail", "Detail"),
-    ("user_agent", "User agent"),
-    ("trace_id", "Trace id"),
-    ("aborted", "Ended early"),
-    ("shadow_denials", "Would be refused by rules in shadow mode"),
-];
-
-fn entry_section(entry: &Map<String, Value>) -> Markup {
-    let text = |name: &str| entry.get(name).and_then(scalar_text).unwrap_or_default();
-    let others = entry.keys().map(String::as_str).filter(|name| LABELS.iter().all(|(known, _)| known != name));
-    let others = others.map(|name| (name, name));
-    let caller = text("caller");
-    let assumed = if caller.starts_with("key:") { &*caller } else { "" };
-    let dry_run = dry_run_path(&[("method", &text("method")), ("path", &text("path")), ("as", assumed)]);
-    html! {
-        section .card {
-            h2 { "Entry of the access log" }
-            dl .facts {
-                @for (name, label) in LABELS.into_iter().chain(others) {
-                    @if let Some(value) = entry.get(name) {
-                        dt { (label) }
-                        dd {
-                            @if name == "agent" { (agent_link(&text(name))) }
-                            @else { (scalar_text(value).unwrap_or_else(|| value.to_string())) }
-                        }
-                    }
-                }
-            }
-            p { a href=(dry_run) { "Explain a call like this one" } }
-        }
-    }
 }
 
 #[cfg(test)]

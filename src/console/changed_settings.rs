@@ -240,7 +240,7 @@ mod tests {
     fn a_setting_of_the_environment_names_its_variable() {
         let environment = [
             ("GATEPOST__EXPLAIN__RECENT_DECISIONS", "5"),
-            ("GATEPOST__ACCESS__GRANTS", "[{callers: ['*'], agents: [a]}]"),
+            ("GATEPOST__ACCESS__GRANTS", r#"[{"callers": ["*"], "agents": ["a"]}]"#),
         ];
         let changes = changes(MINIMAL, &environment);
         let location = |path: &str| find(&changes, path).location.clone().unwrap();

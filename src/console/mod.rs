@@ -11,6 +11,7 @@ mod agent_pages;
 mod agent_sections;
 mod attention;
 mod audit_page;
+mod call_entry;
 mod call_pages;
 mod caller_access;
 mod caller_pages;

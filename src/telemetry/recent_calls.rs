@@ -62,8 +62,10 @@ struct CallTables {
 pub struct RecentLines {
     /// Since when lines are kept.
     pub since: SystemTime,
-    /// Number of lines that were looked at since then.
-    pub total: u64,
+    /// Whether these are all lines since then.
+    pub is_complete: bool,
+    /// The number of the next line.
+    next_number: u64,
     text: Vec<u8>,
 }
 
@@ -92,6 +94,7 @@ impl RecentCalls {
         let (tail, now) = (last_lines(batch), SystemTime::now());
         let mut tables = kept.tables.lock();
         let CallTables { lines, callers } = &mut *tables;
+        lines.has_left_out |= tail.len() < batch.len();
         for line in lines_of(tail) {
             let number = lines.push(line);
             if let Some(caller) = caller_of(line) {
@@ -104,8 +107,9 @@ impl RecentCalls {
     pub fn lines(&self) -> Option<RecentLines> {
         let kept = self.kept.get()?;
         let tables = kept.tables.lock();
+        let LineRing { has_left_out, next_number, .. } = tables.lines;
         let text = tables.lines.text().to_vec();
-        Some(RecentLines { since: kept.since, total: tables.lines.total, text })
+        Some(RecentLines { since: kept.since, is_complete: !has_left_out, next_number, text })
     }
 
     /// Returns when a caller, as the log names it, made a call that was looked at; to 10 ms.
@@ -119,7 +123,7 @@ impl RecentLines {
     /// Returns the lines, the newest first.
     pub fn newest_first(&self) -> impl Iterator<Item = RecentLine<'_>> {
         let mut rest = self.text.as_slice();
-        let mut number = self.total;
+        let mut number = self.next_number;
         std::iter::from_fn(move || {
             let text = rest.strip_suffix(b"\n")?;
             let start = memrchr(b'\n', text).map_or(0, |end| end + 1);
@@ -140,8 +144,9 @@ struct LineRing {
     start: usize,
     /// The lengths of the lines.
     lengths: VecDeque<usize>,
-    /// Number of lines that were ever pushed.
-    total: u64,
+    /// Whether there were lines that are kept no more, or never were.
+    has_left_out: bool,
+    next_number: u64,
 }
 
 impl LineRing {
@@ -150,6 +155,7 @@ impl LineRing {
         while self.lengths.len() >= MAX_LINES || self.text().len() + line.len() > MAX_BYTES {
             let Some(oldest) = self.lengths.pop_front() else { break };
             self.start += oldest;
+            self.has_left_out = true;
         }
         if self.bytes.capacity() == 0 {
             self.bytes.reserve_exact(2 * MAX_BYTES);
@@ -160,8 +166,8 @@ impl LineRing {
         }
         self.bytes.extend_from_slice(line);
         self.lengths.push_back(line.len());
-        self.total += 1;
-        self.total - 1
+        self.next_number += 1;
+        self.next_number - 1
     }
 
     fn text(&self) -> &[u8] {
@@ -273,7 +279,7 @@ mod tests {
         assert_eq!(texts(&calls), ["{\"a\":3}", "{\"a\":2}", "{\"a\":1}"]);
         let lines = calls.lines().unwrap();
         assert_eq!(lines.newest_first().map(|line| line.number).collect::<Vec<_>>(), [2, 1, 0]);
-        assert_eq!(lines.total, 3);
+        assert!(lines.is_complete);
     }
 
     #[test]
@@ -287,6 +293,7 @@ mod tests {
         for calls in [&one, &many] {
             let texts = texts(calls);
             assert_eq!((texts.len(), &*texts[0], &*texts[1_999]), (2_000, "{\"number\":4999}", "{\"number\":3000}"));
+            assert!(!calls.lines().unwrap().is_complete);
         }
     }
 

@@ -44,7 +44,8 @@ async fn call(gate: &Gateway, path: &str, headers: &[(&str, &str)]) -> u16 {
 
 #[tokio::test]
 async fn a_call_is_listed_filtered_and_explained_by_its_id() {
-    let gate = with_operators().agent("echo", &Agent::echo().await).start().await;
+    let echo = Agent::echo().await;
+    let gate = with_operators().agent("echo", &echo).start().await;
     assert_eq!(call(&gate, "/agents/echo/invoke", &[("x-request-id", "first")]).await, 200);
     assert_eq!(call(&gate, "/agents/none/invoke", &[("x-request-id", "second")]).await, 404);
     let mut browser = Browser::logged_in(&gate, "carol").await;
@@ -76,7 +77,8 @@ async fn a_call_is_listed_filtered_and_explained_by_its_id() {
 
 #[tokio::test]
 async fn several_calls_may_have_one_id() {
-    let gate = gateway().agent("echo", &Agent::echo().await).start().await;
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).start().await;
     for agent in ["echo", "none", "echo"] {
         call(&gate, &format!("/agents/{agent}/invoke"), &[("x-request-id", "same")]).await;
     }
@@ -118,8 +120,9 @@ async fn texts_of_callers_and_agents_are_shown_and_are_no_part_of_the_page() {
 
 #[tokio::test]
 async fn pseudonyms_stay_pseudonyms() {
+    let echo = Agent::echo().await;
     let section = "access_log:\n  output: access.log\n  callers: pseudonym\n";
-    let gate = gateway().agent("echo", &Agent::echo().await).section(section).start().await;
+    let gate = gateway().agent("echo", &echo).section(section).start().await;
     call(&gate, "/agents/none/invoke", &[("x-request-id", "refused")]).await;
     let logged = gate.access_log(1).await[0]["caller"].as_str().unwrap().to_owned();
     let mut browser = Browser::new(&gate);
@@ -132,7 +135,8 @@ async fn pseudonyms_stay_pseudonyms() {
 
 #[tokio::test]
 async fn without_an_access_log_the_page_names_the_setting() {
-    let gate = gateway().agent("echo", &Agent::echo().await).section("access_log:\n  output: \"off\"\n").start().await;
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).section("access_log:\n  output: \"off\"\n").start().await;
     assert_eq!(call(&gate, "/agents/echo/invoke", &[]).await, 200);
     let page = Browser::new(&gate).page("/console/calls").await;
     assert!(page.contains("access_log.output") && page.contains("No calls are kept"), "{page}");
@@ -140,7 +144,8 @@ async fn without_an_access_log_the_page_names_the_setting() {
 
 #[tokio::test]
 async fn a_dry_run_shows_its_steps_and_needs_the_role() {
-    let gate = with_operators().agent("echo", &Agent::echo().await).start().await;
+    let echo = Agent::echo().await;
+    let gate = with_operators().agent("echo", &echo).start().await;
     let mut browser = Browser::logged_in(&gate, "bob").await;
     browser.page("/console/explain").await;
     let run = [
@@ -255,14 +260,10 @@ async fn sources_are_polled_and_losses_accepted_by_operators_and_the_audit_log_n
 
 #[tokio::test]
 async fn the_configuration_page_says_what_is_in_force_and_why_a_change_is_not() {
+    let echo = Agent::echo().await;
     let hash = "0123456789abcdef".repeat(4);
     let key = format!("    keys:\n      - {{prefix: 0123456789ab, hash: '{hash}', caller: team-b}}\n");
-    let gate = gateway()
-        .agent("echo", &Agent::echo().await)
-        .section(&key)
-        .section("explain: {recent_decisions: 77}\n")
-        .start()
-        .await;
+    let gate = gateway().agent("echo", &echo).section(&key).section("explain: {recent_decisions: 77}\n").start().await;
     let mut browser = Browser::new(&gate);
     let page = browser.page("/console/configuration").await;
     for text in ["gatepost.yaml", "explain.recent_decisions", "77", "1000", "team-b", "SHA-256", "nothing"] {

@@ -54,7 +54,7 @@ pub struct PreparedAccess(AccessInForce);
 
 enum AccessMode {
     /// Callers with roles.
-    Roles(AdminAccessConfig),
+    Roles(Box<AdminAccessConfig>),
     /// Whoever reaches the listener, which is on loopback.
     Loopback(OperatorRole),
     /// Nobody: the listener is reachable from elsewhere, and `admin.access` is missing.
@@ -67,7 +67,7 @@ impl AccessInForce {
         let login = config.as_ref().and_then(|config| Some((config.login.clone()?, config.url.clone()?)));
         let login = login.map(|(login, url)| ProviderLogin::build(login, &url, client)).transpose()?;
         let mode = match config {
-            Some(config) => AccessMode::Roles(config),
+            Some(config) => AccessMode::Roles(Box::new(config)),
             None if is_on_loopback => AccessMode::Loopback(role_on_loopback),
             None => AccessMode::Closed,
         };
