@@ -8,7 +8,8 @@ use super::{
     },
     call::{Call, CallError, CallResult, CallState},
     caller_connection::CallerConnection,
-    content_negotiation, cors, fault_page,
+    content_negotiation, cors,
+    fault_page::{self, FaultFormat},
     gateway_state::{ConfigSnapshot, Gateway},
     header_names::REQUEST_ID,
     refused_json_rpc::record_refused_json_rpc,
@@ -180,11 +181,12 @@ impl<'a> Exchange<'a> {
     }
 
     /// Writes a fault: the only place where a fault becomes a response.
-    pub(super) async fn respond_with_fault(&mut self, fault: Fault, format: ErrorFormat) -> ServeOutcome {
+    pub(super) async fn respond_with_fault(&mut self, fault: Fault, format: impl Into<FaultFormat>) -> ServeOutcome {
+        let format = format.into();
         self.call.fail_phase(&fault);
         let fault = self.call.with_trace_id(fault);
-        let (mut head, mut body) = fault_response(self.call, &fault, format);
-        if fault_page::is_requested(self.config, self.session.head()) && self.call.json_rpc_id().is_none() {
+        let (mut head, mut body) = fault_response(self.call, &fault, format.object);
+        if format.is_page && self.call.json_rpc_id().is_none() {
             body = fault_page::replace_by_page(&mut head, &fault, self.call.id());
         }
         let written = self.write_all(head, body).await;
@@ -220,7 +222,9 @@ impl<'a> Exchange<'a> {
             (CallError::Fault(fault), None) => {
                 record_refused_json_rpc(self.session, self.call).await;
                 let headers = &self.session.head().headers;
-                let format = content_negotiation::negotiate_error_format(headers, self.config.error_format);
+                let object = content_negotiation::negotiate_error_format(headers, self.config.error_format);
+                let is_page = fault_page::is_requested(self.config, self.session.head());
+                let format = FaultFormat { object, is_page };
                 self.respond_with_fault(fault, format).await
             }
         }

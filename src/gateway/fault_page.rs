@@ -3,12 +3,27 @@
 use super::{content_negotiation::prefers_html, gateway_state::ConfigSnapshot};
 use crate::{
     directory::{FaultPage, is_caller_page_path},
-    fault::Fault,
+    fault::{ErrorFormat, Fault},
     http_server::ResponseHead,
     web_page::{HTML_MEDIA_TYPE, PAGE_HEADERS},
 };
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header, request};
+
+/// How a fault is written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FaultFormat {
+    /// The format of the error object.
+    pub(super) object: ErrorFormat,
+    /// Whether a page takes the place of the object. A request whose head could not be read gets none.
+    pub(super) is_page: bool,
+}
+
+impl From<ErrorFormat> for FaultFormat {
+    fn from(object: ErrorFormat) -> Self {
+        Self { object, is_page: false }
+    }
+}
 
 /// Returns whether a browser asks for a page.
 pub(super) fn is_requested(config: &ConfigSnapshot, head: &request::Parts) -> bool {
