@@ -145,7 +145,12 @@ fn a_decision_keeps_the_configuration_under_which_its_call_began() {
     std::thread::sleep(Duration::from_millis(5));
     recent.record(ClientKey::new(1), decision("after"));
     let in_force = recent.rules_in_force().unwrap();
-    let view = DecisionView { caller: None, rules_in_force: &in_force, documents: &NoDocuments, redact: Cow::Borrowed };
+    let view = DecisionView {
+        caller: None,
+        rules_in_force: &in_force,
+        documents: &NoDocuments,
+        redact: |text| Cow::Borrowed(text),
+    };
     for (id, line, has_changed) in [("before", 1, true), ("long", 1, true), ("after", 2, false)] {
         let shown = recent.find(id)[0].to_json(&view);
         assert_eq!(shown["line"], format!("gatepost.yaml:{line}"), "{shown}");
