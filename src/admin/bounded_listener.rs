@@ -2,7 +2,7 @@
 //! so that held connections keep no probe out.
 
 use crate::values::counted_address;
-use axum::{Extension, Router};
+use axum::{Extension, Router, extract::Request};
 use hyper::server::conn::http1;
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap},
     convert::Infallible,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     pin::pin,
     sync::Arc,
     time::Duration,
@@ -47,6 +47,13 @@ pub(super) struct ListenerLimits {
 /// The address of the client, an extension of every request.
 #[derive(Clone, Copy)]
 pub struct ClientAddress(pub IpAddr);
+
+impl ClientAddress {
+    /// Returns the address of the client of a request, to which the listener added it.
+    pub(super) fn of(request: &Request) -> IpAddr {
+        request.extensions().get::<Self>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.0)
+    }
+}
 
 /// A TCP listener with limits on its connections.
 pub(super) struct BoundedListener {

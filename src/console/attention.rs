@@ -26,6 +26,7 @@ const MAX_ITEMS: usize = 10;
 const EXPIRATION_NOTICE: i64 = 14 * 24 * 3600;
 
 const SOURCES: Link = Link { path: "/console/sources", label: "Sources" };
+const CONFIGURATION: Link = Link { path: "/console/configuration", label: "Configuration" };
 const REJECTED: Link = Link { path: "/console/rejected-documents", label: "Rejected documents" };
 const FAILING_AGENTS: Link = Link { path: "/console/agents?state=failing", label: "Failing agents" };
 
@@ -85,7 +86,7 @@ fn add_readiness(list: &mut AttentionList, context: &ConsoleContext) {
     }
     if let Some(why) = &health.config_error {
         let text = format!("The changed configuration was rejected, and the previous one is in force: {}", redact(why));
-        list.add_text(Notice::Bad, "configuration rejected", &text);
+        list.add_with_link(Notice::Bad, "configuration rejected", &text, CONFIGURATION);
     }
     if context.gateway.limits.is_shedding() {
         list.add_text(Notice::Bad, "overload", "The gateway refuses calls, because it has too much to do.");
@@ -93,7 +94,7 @@ fn add_readiness(list: &mut AttentionList, context: &ConsoleContext) {
     let waiting = &context.source.config_in_force().waiting_for_restart;
     if !waiting.is_empty() {
         let text = format!("Changed settings take effect at the next start: {}.", waiting.join(", "));
-        list.add_text(Notice::Warning, "restart", &text);
+        list.add_with_link(Notice::Warning, "restart", &text, CONFIGURATION);
     }
     for problem in health.problems.iter().take(MAX_ITEMS) {
         let text = format!("Cannot be read, and its previous agents are served: {}", redact(problem));

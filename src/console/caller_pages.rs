@@ -325,8 +325,9 @@ async fn show_caller(State(context): State<ConsoleContext>, Path(id): Path<Strin
 }
 
 /// Returns when the caller made its last call; `None` if that is not known.
-fn last_seen(_context: &ConsoleContext, _caller: &str) -> Option<SystemTime> {
-    None
+fn last_seen(context: &ConsoleContext, caller: &str) -> Option<SystemTime> {
+    let log = &context.gateway.access_log;
+    log.recent_calls().last_seen(&log.logged_caller(caller))
 }
 
 fn credential_of(id: &str) -> &'static str {

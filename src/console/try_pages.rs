@@ -7,7 +7,7 @@ use super::{
     schema_form::{FieldKind, FormField, fields_of, input_of},
 };
 use crate::{
-    admin::{OperatorRole, error_page},
+    admin::{ClientAddress, OperatorRole, error_page},
     agent::{Agent, Operation},
     fault::{Fault, FaultCode},
     gateway::{OperatorCall, OperatorReply, call_as_operator},
@@ -25,7 +25,7 @@ use http::HeaderMap;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 /// The prefix of the form's fields for properties, which keeps them apart from its own fields.
 const PROPERTY_PREFIX: &str = "property.";
@@ -59,7 +59,7 @@ pub(super) async fn show_form(
 pub(super) async fn call_agent(
     State(context): State<ConsoleContext>,
     visitor: Visitor,
-    Extension(address): Extension<IpAddr>,
+    Extension(ClientAddress(address)): Extension<ClientAddress>,
     Path(id): Path<String>,
     Form(entered): Form<BTreeMap<String, String>>,
 ) -> Response {

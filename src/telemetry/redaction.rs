@@ -198,10 +198,11 @@ fn find_by_auth_scheme(text: &str, word: &Range<usize>) -> Option<Range<usize>> 
     let token = rest.trim_start_matches(' ');
     let length = token.find(|c: char| c.is_whitespace() || ",;\"'".contains(c)).unwrap_or(token.len());
     let first_word = token.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-    let is_plain_word = match scheme_word.eq_ignore_ascii_case("bearer") {
+    let is_plain_word = if scheme_word.eq_ignore_ascii_case("bearer") {
         // Prose about the scheme: "the bearer token (RFC 6750) is missing". No credential is one of these words.
-        true => PROSE_AFTER_BEARER.contains(&first_word) && first_word.len() == length,
-        false => token.bytes().take(length).all(|b| b.is_ascii_lowercase()),
+        PROSE_AFTER_BEARER.contains(&first_word) && first_word.len() == length
+    } else {
+        token.bytes().take(length).all(|b| b.is_ascii_lowercase())
     };
     let start = text.len() - token.len();
     (start > word.end && length > 0 && !is_plain_word && !token.starts_with(REDACTED)).then_some(start..start + length)

@@ -1,35 +1,31 @@
-//! The pages of the login: by API key in a form, and at an OpenID provider. And the pages that say why there is none.
+//! The pages of the login: by API key in a form, and at an OpenID provider.
 
 use super::{
     login_at_provider::{CALLBACK_PATH, ProviderAnswer},
     operator::{Operator, OperatorCredential},
     operator_access::{NoOperator, OperatorAccess, RequestSource},
-    page_guard::client_address,
+    plain_pages::{CONSOLE_PATH, LOGIN_PATH, error_page, narrow_page, redirect},
     request_origin::is_own_origin,
     session_cookie::ConsoleCookie,
 };
 use crate::{
+    admin::bounded_listener::ClientAddress,
     fault::{Fault, FaultCode},
     values::Secret,
-    web_page::{HTML_MEDIA_TYPE, Notice, PAGE_HEADERS, PageFrame, PageShape, StaticAsset, notice, query_string},
+    web_page::{Notice, StaticAsset, notice},
 };
 use axum::{
     Extension, Form, Router,
     extract::{Path, Query, Request, State},
-    http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header},
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use maud::{Markup, html};
+use maud::html;
 use serde::Deserialize;
 use std::sync::Arc;
 
-const CONSOLE_PATH: &str = "/console";
-const LOGIN_PATH: &str = "/console/login";
 const PROVIDER_PATH: &str = "/console/login/provider";
-
-/// The folder of the style.
-const ASSET_FOLDER: &str = "/console/assets";
 
 /// Returns the routes that need no login. `assets` are the files of the pages.
 pub(in crate::admin) fn login_router(access: Arc<OperatorAccess>, assets: &'static [&'static StaticAsset]) -> Router {
@@ -61,18 +57,6 @@ struct LoginQuery {
     next: String,
 }
 
-/// Returns the redirect to the login, which leads back to the page at `uri`.
-pub(super) fn login_redirect(uri: &Uri) -> Response {
-    let next = uri.path_and_query().map_or(CONSOLE_PATH, http::uri::PathAndQuery::as_str);
-    let next = if next == CONSOLE_PATH { "" } else { next };
-    redirect(&format!("{LOGIN_PATH}{}", query_string(&[("next", next)])))
-}
-
-fn redirect(location: &str) -> Response {
-    let Ok(location) = HeaderValue::try_from(location) else { return StatusCode::BAD_REQUEST.into_response() };
-    (StatusCode::SEE_OTHER, [(header::LOCATION, location)]).into_response()
-}
-
 async fn show_login(State(access): State<Arc<OperatorAccess>>, Query(query): Query<LoginQuery>) -> Response {
     if !access.in_force().requires_login() {
         return redirect(CONSOLE_PATH);
@@ -89,7 +73,7 @@ struct KeyForm {
 }
 
 async fn log_in_with_key(State(access): State<Arc<OperatorAccess>>, request: Request) -> Response {
-    let (address, headers) = (client_address(&request), request.headers().clone());
+    let (address, headers) = (ClientAddress::of(&request), request.headers().clone());
     if !is_own_origin(&headers, access.in_force().url()) {
         return error_page(&Fault::new(FaultCode::PermissionDenied, "The form was sent by a page of another site"));
     }
@@ -116,7 +100,7 @@ async fn begin_at_provider(State(access): State<Arc<OperatorAccess>>, request: R
         return error_page(&Fault::new(FaultCode::NotFound, "There is no login at a provider here"));
     };
     // On the runtime of calls, which outlives this request and has the connections to issuers.
-    match login.begin(client_address(&request)).await {
+    match login.begin(ClientAddress::of(&request)).await {
         Ok(started) => with_cookies(
             redirect(&started.url),
             [ConsoleCookie::Login.set(&started.state, access.in_force().is_secure())],
@@ -134,7 +118,7 @@ async fn complete_at_provider(
     let Some(login) = &in_force.login else {
         return error_page(&Fault::new(FaultCode::NotFound, "There is no login at a provider here"));
     };
-    let (headers, address) = (request.headers(), client_address(&request));
+    let (headers, address) = (request.headers(), ClientAddress::of(&request));
     let state = ConsoleCookie::Login.value_in(headers, access.in_force().is_secure());
     let token = match login.complete(answer, state).await {
         Ok(token) => token,
@@ -173,7 +157,7 @@ async fn log_out(
     Extension(operator): Extension<Operator>,
     request: Request,
 ) -> Response {
-    let source = RequestSource { headers: request.headers(), address: client_address(&request) };
+    let source = RequestSource { headers: request.headers(), address: ClientAddress::of(&request) };
     access.log_out(source, &operator);
     with_cookies(redirect(LOGIN_PATH), [ConsoleCookie::Session.remove(access.in_force().is_secure())])
 }
@@ -212,39 +196,4 @@ fn login_page(access: &OperatorAccess, next: &str, problem: Option<&str>) -> Res
     };
     let status = if problem.is_some() { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
     narrow_page(status, "Log in", &page)
-}
-
-/// Returns the page for a fault.
-pub fn error_page(fault: &Fault) -> Response {
-    let status = StatusCode::from_u16(fault.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let page = html! {
-        h1 { (fault.code().row().title) }
-        p { (fault.message()) }
-        p { a href=(CONSOLE_PATH) { "Overview" } " · " a href=(LOGIN_PATH) { "Log in" } }
-    };
-    narrow_page(status, fault.code().row().title, &page)
-}
-
-fn narrow_page(status: StatusCode, title: &str, content: &Markup) -> Response {
-    let frame = PageFrame {
-        title,
-        shape: PageShape::Narrow,
-        home: CONSOLE_PATH,
-        asset_folder: ASSET_FOLDER,
-        script: None,
-        navigation: &[],
-        current: "",
-        session: html! {},
-    };
-    page_response(status, frame.render(content))
-}
-
-/// Returns a page with its header fields.
-pub fn page_response(status: StatusCode, page: String) -> Response {
-    let mut response = (status, [(header::CONTENT_TYPE, HTML_MEDIA_TYPE)], page).into_response();
-    let headers: &mut HeaderMap = response.headers_mut();
-    for (name, value) in PAGE_HEADERS {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-    }
-    response
 }

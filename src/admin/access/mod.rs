@@ -8,6 +8,7 @@ mod login_pages;
 mod operator;
 mod operator_access;
 mod page_guard;
+mod plain_pages;
 mod request_origin;
 mod session_cookie;
 mod session_table;
@@ -16,7 +17,7 @@ pub use access_config::{AdminAccessConfig, LoginConfig, OperatorRole, RoleRule};
 pub use operator::{Operator, OperatorCredential};
 pub use operator_access::{OperatorAccess, OperatorAccessSettings, PreparedAccess};
 pub use page_guard::{CSRF_FIELD, CsrfToken};
+pub use plain_pages::{error_page, page_response};
 
-pub use login_pages::{error_page, page_response};
 pub(super) use login_pages::{login_router, logout_router};
 pub(super) use page_guard::{ApiGuard, require_operator_page, require_role_for_api};

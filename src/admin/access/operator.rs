@@ -1,7 +1,10 @@
 //! An operator: who it is, what it may do, and the credential with which it calls agents.
 
 use super::access_config::OperatorRole;
-use crate::values::Secret;
+use crate::{
+    fault::{Fault, FaultCode},
+    values::Secret,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use std::sync::Arc;
 
@@ -23,6 +26,18 @@ impl Operator {
     /// Returns the name in the audit log.
     pub fn audit_actor(&self) -> &str {
         self.name.as_deref().unwrap_or("admin")
+    }
+
+    /// Requires at least `role`.
+    ///
+    /// # Errors
+    /// 403, which names the role.
+    pub fn require(&self, role: OperatorRole) -> Result<(), Fault> {
+        if self.role >= role {
+            return Ok(());
+        }
+        let message = format!("This needs the role {} (yours is {})", role.name(), self.role.name());
+        Err(Fault::new(FaultCode::PermissionDenied, message))
     }
 }
 

@@ -3,9 +3,9 @@
 
 use super::{
     access_config::OperatorRole,
-    login_pages::{error_page, login_redirect},
     operator::Operator,
     operator_access::{IdentifiedOperator, NoOperator, OperatorAccess, RequestSource},
+    plain_pages::{error_page, login_redirect},
     request_origin::is_own_origin,
 };
 use crate::{
@@ -20,10 +20,7 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use std::{
-    net::{IpAddr, Ipv4Addr},
-    sync::Arc,
-};
+use std::sync::Arc;
 use subtle::ConstantTimeEq as _;
 
 /// The name of the form field with the token.
@@ -57,7 +54,7 @@ pub(in crate::admin) async fn require_operator_page(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let source = RequestSource { headers: request.headers(), address: client_address(&request) };
+    let source = RequestSource { headers: request.headers(), address: ClientAddress::of(&request) };
     let IdentifiedOperator { operator, csrf_token } = match access.identify(source).await {
         Ok(identified) => identified,
         Err(NoOperator::Unauthenticated(_)) if is_read(request.method()) && access.in_force().requires_login() => {
@@ -77,9 +74,6 @@ pub(in crate::admin) async fn require_operator_page(
             Err(fault) => return error_page(&fault),
         };
     }
-    // The address for calls that the operator makes.
-    let address = client_address(&request);
-    request.extensions_mut().insert(address);
     request.extensions_mut().insert(operator);
     request.extensions_mut().insert(csrf_token);
     next.run(request).await
@@ -123,7 +117,7 @@ pub(in crate::admin) async fn require_role_for_api(
     if !access.in_force().requires_login() {
         return next.run(request).await;
     }
-    let source = RequestSource { headers: request.headers(), address: client_address(&request) };
+    let source = RequestSource { headers: request.headers(), address: ClientAddress::of(&request) };
     let operator = match access.identify(source).await {
         Ok(identified) => identified.operator,
         Err(why) => return error_response(&why.into_fault()),
@@ -142,25 +136,6 @@ pub(in crate::admin) struct ApiGuard {
     pub(in crate::admin) role: OperatorRole,
 }
 
-impl Operator {
-    /// Requires at least `role`.
-    ///
-    /// # Errors
-    /// 403, which names the role.
-    pub fn require(&self, role: OperatorRole) -> Result<(), Fault> {
-        if self.role >= role {
-            return Ok(());
-        }
-        let message = format!("This needs the role {} (yours is {})", role.name(), self.role.name());
-        Err(Fault::new(FaultCode::PermissionDenied, message))
-    }
-}
-
 fn is_read(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
-}
-
-/// Returns the address of the client; the listener adds it to every request.
-pub(super) fn client_address(request: &Request) -> IpAddr {
-    request.extensions().get::<ClientAddress>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.0)
 }
