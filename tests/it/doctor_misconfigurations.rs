@@ -390,7 +390,7 @@ async fn a_client_ca_that_is_no_authority_is_named() {
     // A leaf beside its authority does no harm.
     fs::write(folder.path().join("clients.pem"), format!("{leaf}{}", authority.pem())).unwrap();
     let report = diagnose(folder.path(), &yaml, &[]).await;
-    assert!(report.findings.is_empty(), "{}", report.text);
+    assert!(report.serious().is_empty(), "{}", report.text);
     // A file that is not there is not mended by its form.
     let missing = tls_listener("server.pem", "server.key\n      client_ca: none.pem");
     let finding = diagnose(folder.path(), &missing, &[]).await;
