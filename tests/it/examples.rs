@@ -52,6 +52,7 @@ fn prepared_folder() -> TempDir {
     fs::write(root.join("tls/branch.jwks.json"), json!({"keys": [jwk]}).to_string()).unwrap();
     // The bridge calls with a key of the gateway.
     fs::write(root.join("secrets/agents"), new_key(root, "team-a", &[])).unwrap();
+    new_key(root, "operator", &[]);
     folder
 }
 
