@@ -66,7 +66,8 @@ fn keys_are_found_by_caller_group_tier_prefix_and_state() {
     keys[3].disabled = true;
     write_keys(&file, &keys);
     append_api_key(&file, "no key").unwrap();
-    let managed = ManagedKeys { in_config: vec![key_of("config", None)], ..ManagedKeys::of_file(file) };
+    let mut managed = ManagedKeys::of_file(file);
+    managed.in_config.push(key_of("config", None));
     let callers = |filter: KeyFilter| -> Vec<String> {
         let page = read_keys(&managed, &KeyFilter { limit: 10, ..filter });
         assert_eq!(page.problems, ["keys.jsonl: not a key on line 5"]);

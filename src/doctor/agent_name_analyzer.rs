@@ -82,16 +82,20 @@ fn unread_source(examined: ExaminedConfig<'_>, gateway: &Gateway) -> Option<Stri
     has_unread_registry.then(|| "the built-in registry was not read".to_owned())
 }
 
-/// Returns the findings about names of agents, and about settings that apply to none.
+/// Returns the findings about names of agents, and about settings that apply to none; one finding for all of them where
+/// there may be agents that were not read.
 pub(super) fn agent_name_findings(examined: ExaminedConfig<'_>, known: &KnownAgents) -> Vec<Finding> {
-    let mut findings = unknown_names(examined, known);
+    let mut doubtful = unknown_names(examined, known);
+    doubtful.extend(unused_credentials(examined, known));
+    let mut findings = match &known.gap {
+        Some(gap) => not_checked(examined, &doubtful, gap).into_iter().collect(),
+        None => doubtful,
+    };
     findings.extend(refused_anonymous(examined, known));
-    findings.extend(unused_credentials(examined, known));
     findings
 }
 
-/// Returns the ids, tags and capabilities that rules name exactly and that no agent has; one finding where there may be
-/// agents that were not read.
+/// Returns the ids, tags and capabilities that rules name exactly and that no known agent has.
 fn unknown_names(examined: ExaminedConfig<'_>, known: &KnownAgents) -> Vec<Finding> {
     let mut findings = Vec::new();
     for rule in NamingRule::all(examined.config()) {
@@ -108,10 +112,7 @@ fn unknown_names(examined: ExaminedConfig<'_>, known: &KnownAgents) -> Vec<Findi
             }
         }
     }
-    match &known.gap {
-        Some(gap) => not_checked(examined, &findings, gap).into_iter().collect(),
-        None => findings,
-    }
+    findings
 }
 
 /// Returns one finding that stands for those that may be wrong, because not all agents are known.
@@ -147,10 +148,10 @@ fn refused_anonymous(examined: ExaminedConfig<'_>, known: &KnownAgents) -> Vec<F
     findings
 }
 
-/// Returns the credentials that are sent to no agent, because no endpoint is among their destinations.
+/// Returns the credentials that are sent to no known agent, because no endpoint is among their destinations.
 fn unused_credentials(examined: ExaminedConfig<'_>, known: &KnownAgents) -> Vec<Finding> {
     let config = &examined.config().agents;
-    if known.gap.is_some() || !known.refused.is_empty() {
+    if !known.refused.is_empty() {
         return Vec::new();
     }
     let every_agent: Vec<&Agent> = known.agents.iter().map(|agent| &**agent).collect();

@@ -72,6 +72,11 @@ fn problem_finding(problem: &ConfigProblem, file: &Path) -> Finding {
     let place = Place { file: file.display().to_string(), line: problem.line, path: problem.path.clone() };
     let name = if problem.path.is_empty() { place.file.clone() } else { problem.path.clone() };
     let finding = Finding::new(code, subject_of(code), name, &problem.message, place).with_instruction_of_problem();
+    let variable = problem.message.rsplit_once("(set by the environment variable ");
+    if let Some((_, variable)) = variable.filter(|_| finding.fix == code.row().fix) {
+        let name = variable.trim_end_matches(')');
+        return finding.with_fix(format!("correct the name or the value of the environment variable {name}"));
+    }
     let is_file =
         matches!(code, FindingCode::AuthorityUnusable | FindingCode::CertificateUnusable | FindingCode::KeyUnusable);
     let cannot_open = ["No such file", "Permission denied", "Not a directory", "Is a directory"];

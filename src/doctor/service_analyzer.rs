@@ -122,7 +122,7 @@ fn issuer_probe<'a>(
             Err(KeyFetchError::NoUsableKey(why)) => {
                 let algorithms = format!("{section}.algorithms");
                 // An issuer with keys is the right one.
-                let has_no_key = why.contains("has 0 keys");
+                let has_no_key = why.contains("has no usable key");
                 let (own, other) = if has_no_key { (&path, &algorithms) } else { (&algorithms, &path) };
                 let related = examined.exact_place(other);
                 vec![service.finding(FindingCode::NoUsableKey, own, &why).with_related(related)]

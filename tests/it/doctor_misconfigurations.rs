@@ -226,6 +226,7 @@ async fn a_misspelt_environment_variable_is_named() {
     assert!(!is_valid && text.contains("GATEPOST__LIMIT__PER_CALLER") && !text.contains("line 1"), "{text}");
     let text = diagnose_with(folder.path(), &config(""), &section).await;
     assert!(text.contains("GP0101") && text.contains("GATEPOST__LIMIT__PER_CALLER"), "{text}");
+    assert!(text.contains("fix: correct the name or the value of the environment variable GATEPOST__LIMIT"), "{text}");
     assert!(!text.contains("gatepost.yaml:1:"), "{text}");
     let underscore = [("GATEPOST_LIMITS__PER_CALLER", "5/s"), ("GATEPOST_LOG", "warn")];
     let (is_valid, text) = check(folder.path(), &config(""), &underscore);
@@ -390,7 +391,7 @@ async fn a_client_ca_that_is_no_authority_is_named() {
     // A leaf beside its authority does no harm.
     fs::write(folder.path().join("clients.pem"), format!("{leaf}{}", authority.pem())).unwrap();
     let report = diagnose(folder.path(), &yaml, &[]).await;
-    assert!(report.findings.is_empty(), "{}", report.text);
+    assert!(report.serious().is_empty(), "{}", report.text);
     // A file that is not there is not mended by its form.
     let missing = tls_listener("server.pem", "server.key\n      client_ca: none.pem");
     let finding = diagnose(folder.path(), &missing, &[]).await;

@@ -50,7 +50,9 @@ fn prepared_folder() -> TempDir {
     // The public key of RFC 8037, A.2.
     let jwk = json!({"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"});
     fs::write(root.join("tls/branch.jwks.json"), json!({"keys": [jwk]}).to_string()).unwrap();
-    new_key(root, "team-a", &[]);
+    // The bridge calls with a key of the gateway.
+    fs::write(root.join("secrets/agents"), new_key(root, "team-a", &[])).unwrap();
+    new_key(root, "operator", &[]);
     folder
 }
 

@@ -3,7 +3,6 @@
 
 use super::{
     access_config::OperatorRole,
-    operator::Operator,
     operator_access::{IdentifiedOperator, NoOperator, OperatorAccess, RequestSource},
     plain_pages::{error_page, login_redirect},
     request_origin::is_own_origin,

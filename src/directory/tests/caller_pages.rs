@@ -149,7 +149,7 @@ async fn r127_pages_about_large_documents_are_bounded() {
     let wide: serde_json::Map<String, Value> =
         (0..400).map(|number| (format!("p{number}"), json!({"description": "\"".repeat(300)}))).collect();
     let operation = |number: usize| {
-        let inputs = if number % 2 == 0 { json!({"properties": wide}) } else { nested.clone() };
+        let inputs = if number.is_multiple_of(2) { json!({"properties": wide}) } else { nested.clone() };
         json!({"name": format!("op{number}"), "inputs": inputs, "outputs": {"properties": wide}, "description": long})
     };
     let mut document = minimal_agent("large");

@@ -201,7 +201,7 @@ async fn r79_operators_list_the_tasks_of_all_owners_the_newest_first_in_both_dat
         summary: Some(TaskSummary {
             // Two tasks of each second.
             created: start + Duration::from_secs(u64::from(number / 2)),
-            agent: if number % 3 == 0 { "echo".into() } else { "other".into() },
+            agent: if number.is_multiple_of(3) { "echo".into() } else { "other".into() },
             state: state.into(),
             text: format!("text of {number}").into(),
         }),
