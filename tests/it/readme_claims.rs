@@ -224,6 +224,9 @@ const CLAIMS: &[(&str, &[&str])] = &[
             "until_each_required_source_was_read_the_gateway_is_not_ready_and_unknown_agents_are_503",
             "calls_are_counted_by_outcome_and_the_metrics_page_passes_promtool",
             "r131_a_call_has_one_access_log_entry_without_secrets",
+            "a_call_is_recorded_with_all_its_steps_over_http_and_grpc",
+            "every_page_works_by_keyboard_without_scripts_and_within_its_policy",
+            "r8_a_changed_line_is_named_also_the_last_one",
         ],
     ),
     (
