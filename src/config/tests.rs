@@ -44,7 +44,7 @@ fn every_kind_of_problem_is_reported_with_its_path_its_line_and_the_required_for
         ("limits:\n  per_caller: [1/s]\n", "limits.per_caller", 6, "must be a string, not a list"),
         ("limits: 3\n", "limits", 5, "must be an object, not this number"),
         ("limits:\n", "limits", 5, "is empty"),
-        ("limits:\n  per_caller: 0/s\n", "limits.per_caller", 6, "write calls per period"),
+        ("limits:\n  per_caller: 0/s\n", "limits.per_caller", 6, "which is at least 1 (write a rate such as 1/s"),
         ("limits:\n  per_caller: ten a second\n", "limits.per_caller", 6, "10/s, 600/min"),
         ("limits:\n  max_tracked_keys: -1\n", "limits.max_tracked_keys", 6, "must be an integer"),
         ("limits:\n  max_tracked_keys: 1.5\n", "limits.max_tracked_keys", 6, "must be an integer"),
