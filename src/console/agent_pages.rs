@@ -150,7 +150,7 @@ fn agent_row(context: &ConsoleContext, route: &Route) -> Markup {
             td { (short_name(agent)) }
             td { (status_badge(&agent.status)) }
             td { (authentication_text(agent)) }
-            td { (source_text(agent)) }
+            td title=(source_text(agent)) { (short_source(agent)) }
             @if is_counted(route) {
                 td .nowrap { (rate_text(activity.current_rate())) (call_line(&activity)) }
                 td .number { (count_text(activity.total.failures)) }
@@ -199,6 +199,12 @@ pub(super) fn authentication_text(agent: &Agent) -> &'static str {
 /// Returns the name of the source.
 pub(super) fn source_text(agent: &Agent) -> &str {
     if agent.source.name.is_empty() { "–" } else { &agent.source.name }
+}
+
+/// Returns the last part of the source's name, which may be a long path.
+fn short_source(agent: &Agent) -> &str {
+    let name = source_text(agent);
+    name.rsplit('/').find(|part| !part.is_empty()).unwrap_or(name)
 }
 
 /// Returns the state of the circuit breakers of all endpoints.

@@ -190,8 +190,7 @@ pub(super) fn decisions_section(decisions: &[Value]) -> Markup {
                         caption { "The newest, with the reason. Calls that may not know of the agent are not among them." }
                         thead {
                             tr {
-                                @for name in ["Time", "Caller", "Operation", "Verdict", "Reason"] { th scope="col" { (name) } }
-                                th scope="col" { "Request" }
+                                @for name in ["Time (UTC)", "Caller", "Operation", "Verdict", "Reason"] { th scope="col" { (name) } }
                             }
                         }
                         tbody { @for decision in decisions { (decision_row(decision)) } }
@@ -202,18 +201,22 @@ pub(super) fn decisions_section(decisions: &[Value]) -> Markup {
     }
 }
 
+/// Returns a time of RFC 3339 to the second.
+fn shown_time(time: &str) -> String {
+    time.get(..19).unwrap_or(time).replace('T', " ")
+}
+
 fn decision_row(decision: &Value) -> Markup {
     let member = |name: &str| decision.get(name).and_then(Value::as_str).unwrap_or_default();
     let or_dash = |text: &str| if text.is_empty() { "–".to_owned() } else { text.to_owned() };
     let (id, status) = (member("request_id"), decision.get("status").and_then(Value::as_u64).unwrap_or_default());
     html! {
         tr {
-            td .nowrap { (member("time")) }
+            td .nowrap { a title=(id) href={ "/console/explain" (query_string(&[("request", id)])) } { (shown_time(member("time"))) } }
             td { (or_dash(member("caller"))) }
             td { (or_dash(member("operation"))) }
             td { (member("verdict")) " at " (member("step").replace('_', " ")) ", " (status) }
-            td { (member("message")) }
-            td { a href={ "/console/explain" (query_string(&[("request", id)])) } { (id) } }
+            td .wide { (member("message")) }
         }
     }
 }

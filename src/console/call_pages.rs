@@ -261,11 +261,11 @@ fn call_row(call: &LoggedCall) -> Markup {
                 @if !call.operation.is_empty() { div .muted { (call.operation) } }
             }
             td { @if call.caller.is_empty() { span .muted { "unknown" } } @else { (call.caller) } }
-            td { code { (call.method) " " (call.path) } }
+            td .wide { code { (call.method) " " (call.path) } }
             td .nowrap { (result_badge(call)) }
             td .number { (millis_text(Some(call.duration_ms))) }
             td .number { (millis_text(call.upstream_duration_ms)) }
-            td { (call.message) }
+            td .wide { (call.message) }
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     admin::{OperatorRole, error_page},
     agent::AuthenticationMethod,
     auth::AccessConfig,
-    values::percent_encode,
+    values::{format_count, percent_encode},
     web_page::{Notice, count_text, facts, notice, pager, query_string, text_field, time_ago},
 };
 use axum::{
@@ -81,7 +81,7 @@ async fn list_callers(
     let content = html! {
         div .page-head {
             h1 { "Callers and keys" }
-            p { (count_text(page.total as u64)) " API keys, " (count_text(page.selected as u64)) " selected" }
+            p { (format_count(page.total, "API key")) ", " (count_text(page.selected as u64)) " selected" }
         }
         (done_notice(&query.done))
         (problem_notice(&page))

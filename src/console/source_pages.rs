@@ -158,7 +158,7 @@ fn actions(source: &SourceRow, visitor: &Visitor) -> Markup {
         form .inline method="post" action=(REFRESH_PATH) {
             (visitor.csrf_field())
             input type="hidden" name="source" value=(source.name);
-            button type="submit" aria-label={ "Poll " (source.name) " now" } { "Poll now" }
+            button type="submit" aria-label={ "Poll now: " (source.name) } { "Poll now" }
         }
         @if let Some(lost) = source.withheld {
             " "

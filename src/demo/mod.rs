@@ -139,4 +139,8 @@ limits:
   per_caller: 20/s burst 40
 access_log:
   output: access.log
+audit:
+  file: audit.log
+tasks:
+  sqlite_file: tasks.sqlite
 ";

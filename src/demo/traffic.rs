@@ -21,7 +21,7 @@ const CALLS: &[(&str, &str)] = &[
     ("echo", r#"{"hello": "console"}"#),
     ("agent-12345", r#"{"text": "\u65e9\u4e0a\u597d", "source_language": "zh", "target_language": "en"}"#),
     ("streamer", r#"{"prompt": "Once upon a time"}"#),
-    ("echo", "[1, 2, 3]"),
+    ("echo", r#"{"hello": [1, 2, 3]}"#),
     ("agent-12345", r#"{"text": "Goodbye", "source_language": "en", "target_language": "zh"}"#),
     ("agent-12345", r#"{"text": "Hello", "target_language": "fr"}"#),
     ("nobody", "{}"),

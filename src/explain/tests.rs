@@ -5,7 +5,7 @@ use crate::{fault::FaultCode, values::ClientKey};
 use std::{
     borrow::Cow,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 fn decision(id: &str) -> Decision {
@@ -138,8 +138,13 @@ fn a_decision_keeps_the_configuration_under_which_its_call_began() {
     recent.set_max(100);
     recent.set_rules(Arc::new(OneLine(1)));
     recent.record(ClientKey::new(1), decision("before"));
+    let began_at = Instant::now();
+    // A clock may be coarse.
+    while began_at.elapsed() < Duration::from_millis(2) {
+        std::thread::yield_now();
+    }
     recent.set_rules(Arc::new(OneLine(2)));
-    let long = Decision { duration: Duration::from_secs(1), ..decision("long") };
+    let long = Decision { duration: began_at.elapsed(), ..decision("long") };
     recent.record(ClientKey::new(1), long);
     recent.record(ClientKey::new(1), decision("after"));
     let in_force = recent.rules_in_force().unwrap();
