@@ -44,7 +44,7 @@ pub(super) fn access_section(agent: &Agent, config: &ConfigInForce) -> Markup {
                 p { "No grant names this agent, so that no caller may call it. Grants are in " code { "access.grants" } "." }
             }
             @if !grants.is_empty() || !denials.is_empty() {
-                div .table-scroll {
+                div .table-scroll tabindex="0" {
                     table {
                         caption { "A caller needs a grant that names it. A denial outweighs every grant." }
                         thead { tr { @for name in ["Rule", "Callers", "Groups", "Line"] { th scope="col" { (name) } } } }

@@ -121,7 +121,7 @@ fn list_pager(query: &AgentsQuery, state: StateFilter, page: &AgentListPage) -> 
 
 fn agent_table(context: &ConsoleContext, page: &AgentListPage) -> Markup {
     html! {
-        div .table-scroll {
+        div .table-scroll tabindex="0" {
             table {
                 caption {
                     (count_text(page.found as u64)) " found, by id, " (PAGE_SIZE) " on a page. Calls and failures are those of the last "
@@ -256,7 +256,7 @@ pub(super) async fn list_rejected_documents(State(context): State<ConsoleContext
 
 fn rejected_table(documents: &[RejectedDocument], all: usize) -> Markup {
     html! {
-        div .table-scroll {
+        div .table-scroll tabindex="0" {
             table {
                 caption {
                     "The agents of these documents cannot be called. Correct the documents at their source."

@@ -112,7 +112,7 @@ pub(super) fn endpoints_section(route: &Route) -> Markup {
     html! {
         section .card {
             h2 { "Endpoints" }
-            div .table-scroll {
+            div .table-scroll tabindex="0" {
                 table {
                     caption { "A call goes to the endpoint with the fewest calls in flight. An open circuit breaker keeps calls away." }
                     thead { tr { @for name in ["Endpoint", "Transport", "Circuit breaker"] { th scope="col" { (name) } } } }
@@ -185,7 +185,7 @@ pub(super) fn decisions_section(decisions: &[Value]) -> Markup {
                     "None is remembered. " code { "explain.recent_decisions" } " says how many are. Calls that may not know of the agent are found by their request id only."
                 }
             } @else {
-                div .table-scroll {
+                div .table-scroll tabindex="0" {
                     table {
                         caption { "The newest, with the reason. Calls that may not know of the agent are not among them." }
                         thead {

@@ -166,7 +166,7 @@ fn entry_table(page: &AuditPage) -> Markup {
                 @else { "No entry is of this kind. " a href=(AUDIT_PATH) { "Show all entries" } }
             }
         } @else {
-            .table-scroll {
+            .table-scroll tabindex="0" {
                 table {
                     caption .visually-hidden { "Entries of the audit log" }
                     thead {

@@ -239,7 +239,7 @@ fn empty_list(lines: &RecentLines, filter: &CallFilter) -> Markup {
 
 fn call_table(calls: &[LoggedCall]) -> Markup {
     html! {
-        .table-scroll { table {
+        .table-scroll tabindex="0" { table {
             caption { "Newest first, in UTC" }
             thead { tr {
                 th scope="col" { "Time" } th scope="col" { "Agent" } th scope="col" { "Caller" }

@@ -181,7 +181,7 @@ fn key_table(rows: &[KeyRow], view: &TableView) -> Markup {
     let groups = rows.chunk_by(|one, other| one.key.caller == other.key.caller);
     html! {
         @if !rows.is_empty() {
-            .table-scroll {
+            .table-scroll tabindex="0" {
                 table {
                     caption .visually-hidden { "API keys, by caller" }
                     thead {
@@ -259,7 +259,7 @@ fn other_callers(access: &AccessConfig) -> Markup {
             @if named.is_empty() {
                 p { "No rule names other callers (" code { "access.grants" } ")." }
             } @else {
-                .table-scroll {
+                .table-scroll tabindex="0" {
                     table {
                         caption .visually-hidden { "Callers that rules name" }
                         thead { tr { th scope="col" { "Caller or pattern" } th scope="col" { "Rules" } } }
@@ -356,7 +356,7 @@ fn access_sections(access: &CallerAccess) -> Markup {
             @if access.limits.is_empty() {
                 p { "No rate and no quota limits the caller (" code { "limits.per_caller" } ", " code { "limits.quota" } ")." }
             } @else {
-                .table-scroll {
+                .table-scroll tabindex="0" {
                     table {
                         caption { "What is left now" }
                         thead {

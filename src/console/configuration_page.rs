@@ -110,7 +110,7 @@ fn changed_section(in_force: &ConfigInForce, filter: &SettingFilter) -> Markup {
                 p { "None of " (format_count(changed.len(), "setting")) " has this text in its path. "
                     a href=(CONFIGURATION_PATH) { "Show all of them" } }
             } @else {
-                .table-scroll { table {
+                .table-scroll tabindex="0" { table {
                     caption { (format_count(matching.len(), "setting")) " of " (changed.len())
                         ". Settings of a list, a map or an optional section are listed where they are written." }
                     thead { tr {

@@ -111,7 +111,7 @@ fn table(title: &str, caption: &str, rows: &[Value], columns: &[Column]) -> Mark
         @if !rows.is_empty() {
             section .card {
                 h2 { (title) }
-                .table-scroll { table {
+                .table-scroll tabindex="0" { table {
                     caption { (caption) }
                     thead { tr { @for (heading, _) in columns { th scope="col" { (heading) } } } }
                     tbody {
@@ -157,7 +157,7 @@ fn request_section(request: &Value) -> Markup {
             (member_facts(request, &[("Method", "method"), ("Path", "path"), ("Bytes of the body", "body_length")]))
             @let headers = items(request, "headers");
             @if !headers.is_empty() {
-                .table-scroll { table {
+                .table-scroll tabindex="0" { table {
                     caption { "Header fields" }
                     thead { tr { th scope="col" { "Name" } th scope="col" { "Value" } } }
                     tbody {

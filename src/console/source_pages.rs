@@ -83,7 +83,7 @@ fn outcome_notice(done: &str) -> Markup {
 /// Returns the table; `visitor` is an operator who may change something.
 fn source_table(sources: &[SourceRow], visitor: Option<&Visitor>) -> Markup {
     html! {
-        .card .table-scroll { table {
+        .card .table-scroll tabindex="0" { table {
             caption { "An earlier source wins an id that several sources have." }
             thead { tr {
                 th scope="col" { "Source" } th scope="col" { "Kind" } th scope="col" .number { "Agents" }

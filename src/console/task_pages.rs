@@ -195,7 +195,7 @@ fn state_badge(state: TaskState) -> Badge<'static> {
 fn task_table(rows: &[TaskRow], access_log: &AccessLog) -> Markup {
     html! {
         @if !rows.is_empty() {
-            .table-scroll {
+            .table-scroll tabindex="0" {
                 table {
                     caption .visually-hidden { "Tasks, the newest first" }
                     thead {

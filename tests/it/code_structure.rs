@@ -58,7 +58,7 @@ const MODULES: &[(&str, AllowedImports)] = &[
         ]),
     ),
     ("auth", Modules(&["fault", "values", "agent", "telemetry", "net", "signing", "store"])),
-    ("key_management", Modules(&["values", "agent", "audit", "auth"])),
+    ("key_management", Modules(&["values", "agent", "telemetry", "audit", "auth"])),
     ("limit", Modules(&["fault", "values", "agent", "telemetry", "store"])),
     ("explain", Modules(&["fault", "values", "agent", "auth", "limit"])),
     ("transport", Modules(&["fault", "values", "agent", "telemetry", "net", "trace", "mqtt_client", "resolver"])),

@@ -79,7 +79,7 @@ impl AgentListPage<'_> {
                     }
                 }
             } @else {
-                .card .table-scroll {
+                .card .table-scroll tabindex="0" {
                     table {
                         caption { @if self.text.is_empty() { "Agents" } @else { "Agents that fit the search, the best first" } }
                         thead { tr { th scope="col" { "Agent" } th scope="col" { "What it does" } th scope="col" { "Status" } } }

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 pub(super) fn render_fault_table(conventions: &CallConventions) -> Markup {
     let codes = FaultCode::ALL.iter().filter(|code| is_possible(**code, conventions));
     html! {
-        .table-scroll {
+        .table-scroll tabindex="0" {
             table {
                 caption { "A failed call has a JSON body with " code { "error.code" } ", " code { "error.message" } " and " code { "error.request_id" } "." }
                 thead { tr { th scope="col" { "Code" } th scope="col" { "Status" } th scope="col" { "Meaning" } th scope="col" { "Retry" } } }

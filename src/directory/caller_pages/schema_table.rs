@@ -152,7 +152,7 @@ impl<'a> SchemaTable<'a> {
     /// Returns the table; `caption` says what it describes.
     pub(super) fn render(&self, caption: &str) -> Markup {
         html! {
-            .table-scroll {
+            .table-scroll tabindex="0" {
                 table {
                     caption { (caption) }
                     thead { tr { th scope="col" { "Property" } th scope="col" { "Type" } th scope="col" { "Required" } th scope="col" { "Description" } } }
