@@ -630,6 +630,7 @@ def only_settings_of_the_start_replace_pods():
         {"config": {"limits": {"per_caller": "5/s"}}},
         {"config": {"access": {"grants": [{"callers": ["*"], "agents": ["*"]}]}}},
         {"config": {"tasks": {"result_ttl": "2h"}}},
+        {"config": {"admin": {"access": {"roles": [{"role": "admin", "callers": ["key:a"]}]}}}},
         {"config": {"registry": {"max_documents": 5}}},
     ]:
         assert pod_template(changes) == before, changes
@@ -637,6 +638,8 @@ def only_settings_of_the_start_replace_pods():
         {"config": {"connections": {"max_connections": 5}}},
         {"config": {"shutdown": {"drain_timeout": None, "listener_close_delay": "7s"}}},
         {"config": {"access_log": {"output": "off"}}},
+        {"config": {"admin": {"console": {"enabled": False}}}},
+        {"config": {"admin": {"allowed_hosts": ["admin.example.com"]}}},
         {"config": {"audit": {"file": "/var/lib/gatepost/audit.log"}}},
         {"config": {"tasks": {"max_running": 5}}},
         {"config": {"tasks": {"resume": None}}},

@@ -213,7 +213,12 @@ older versions of Helm writes large integers as floating-point numbers. */}}
 change, and only then: the gateway itself notices a change of the rest. */}}
 {{- define "gatepost.startupSettings" -}}
 {{- $config := include "gatepost.config" . | fromJson -}}
-{{- $startup := pick $config "listeners" "connections" "admin" "health" "access_log" "audit" "shutdown" -}}
+{{- $startup := pick $config "listeners" "connections" "health" "access_log" "audit" "shutdown" -}}
+{{- if kindIs "map" $config.admin -}}
+{{- $admin := pick $config.admin "address" "allowed_hosts" -}}
+{{- if kindIs "map" $config.admin.console -}}{{- $_ := set $admin "console" (pick $config.admin.console "enabled") -}}{{- end -}}
+{{- with $admin -}}{{- $_ := set $startup "admin" . -}}{{- end -}}
+{{- end -}}
 {{- if kindIs "map" $config.registry -}}{{- $_ := set $startup "registry" (pick $config.registry "sqlite_file" "database" "database_ca") -}}{{- end -}}
 {{- if kindIs "map" $config.tasks -}}
 {{- $tasks := pick $config.tasks "sqlite_file" "database" "database_ca" "max_running" -}}

@@ -14,7 +14,7 @@ async fn doctor_logs_in_at_a_real_broker_and_names_one_that_refuses_or_is_down()
     let mut broker = Mosquitto::start_with_user("gatepost", "a secret of some length").await;
     fs::write(folder.path().join("user"), "gatepost").unwrap();
     let bridge = config(&format!(
-        "mqtt_bridge:\n  - url: {}\n    api_key: file:secret\n    agents: ['*']\n    state_folder: null\n    mqtt:\n      username: file:user\n      password: file:secret\n",
+        "mqtt_bridge:\n  - url: {}\n    api_key: file:key\n    agents: ['*']\n    state_folder: null\n    mqtt:\n      username: file:user\n      password: file:secret\n",
         broker.url()
     ));
     let report = diagnose(folder.path(), &bridge, &[]).await;
