@@ -8,7 +8,16 @@ use crate::{
     gateway::Gateway,
     registry::SourceConfig,
 };
+use parking_lot::Mutex;
 use std::{cell::OnceCell, sync::Arc};
+
+/// Maximum bytes of files that are indexed for one answer: some hundred milliseconds of one core. A file that is named like
+/// its agent is read first.
+const MAX_INDEXED_BYTES: u64 = 2 << 20;
+
+/// Held by the answer that indexes files. Others say no line meanwhile, so that operators who ask at once do not multiply
+/// the work.
+static INDEXING: Mutex<()> = Mutex::new(());
 
 /// The documents of the agents that are served now. Reads files when a line is wanted, so it belongs on a thread that
 /// may block.
@@ -28,7 +37,7 @@ impl DocumentSearch {
             SourceConfig::Files(path) => Some(&**path),
             SourceConfig::Remote(_) => None,
         });
-        DocumentFiles::list(sources)
+        DocumentFiles::list(sources, MAX_INDEXED_BYTES)
     }
 }
 
@@ -38,6 +47,7 @@ impl LocateDocument for DocumentSearch {
         let agent = snapshot.get(agent)?.agent();
         match &agent.source.writer {
             DocumentWriter::Operator => {
+                let _turn = INDEXING.try_lock()?;
                 let files = self.files.get_or_init(|| self.list_files());
                 let place = files.find_member(&agent.source.name, agent.id.as_str(), member)?;
                 Some(DocumentPlace::Line(place.to_string()))

@@ -4,6 +4,7 @@ use super::{access_rule::AccessRule, grants::GrantSet, mtls::ClientCertificate};
 use crate::{
     agent::{Authentication, AuthenticationMethod},
     fault::Fault,
+    values::is_deceptive,
 };
 use http::HeaderName;
 use std::{net::IpAddr, sync::Arc};
@@ -103,7 +104,8 @@ const MAX_NAME_BYTES: usize = 256;
 
 /// Returns whether `text` is valid as a caller's name or group, which appears in logs and is matched by patterns.
 pub fn is_valid_name(text: &str) -> bool {
-    !text.is_empty() && text.len() <= MAX_NAME_BYTES && !text.chars().any(char::is_control)
+    let has_deceptive = || text.chars().any(|character| character.is_control() || is_deceptive(character));
+    !text.is_empty() && text.len() <= MAX_NAME_BYTES && !has_deceptive()
 }
 
 /// Returns the current Unix time in seconds.

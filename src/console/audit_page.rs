@@ -40,12 +40,12 @@ pub(super) fn routes() -> Router<ConsoleContext> {
     Router::new()
         .route(AUDIT_PATH, get(show_log))
         .route("/console/audit/verify", post(verify_log))
-        .layer(Extension(Arc::new(Verifications { running: Semaphore::new(1), last: Mutex::default() })))
+        .layer(Extension(Arc::new(Verifications { running: Arc::new(Semaphore::new(1)), last: Mutex::default() })))
 }
 
 /// The verifications of the chain: one at once, and the result of the last.
 struct Verifications {
-    running: Semaphore,
+    running: Arc<Semaphore>,
     last: Mutex<Option<VerifiedLog>>,
 }
 
@@ -277,12 +277,16 @@ async fn verify_log(
     Extension(verifications): Extension<Arc<Verifications>>,
 ) -> Response {
     let Some(log) = context.gateway.audit_log.clone() else { return Redirect::to(AUDIT_PATH).into_response() };
-    let Ok(permit) = verifications.running.try_acquire() else {
+    let Ok(permit) = Arc::clone(&verifications.running).try_acquire_owned() else {
         return Redirect::to(&format!("{AUDIT_PATH}?done=busy")).into_response();
     };
     let key = context.gateway.config.load().directory.signing_key.clone();
-    let verified = run_blocking(move || verify(log.file(), key.as_deref())).await;
-    drop(permit);
+    // The verification of a client that left goes on, and counts until its end.
+    let verified = run_blocking(move || {
+        let _permit = permit;
+        verify(log.file(), key.as_deref())
+    });
+    let verified = verified.await;
     match verified {
         Ok(verified) => {
             *verifications.last.lock() = Some(verified);

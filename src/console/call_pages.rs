@@ -8,13 +8,13 @@ use super::{
 use crate::{
     fault::{Blame, FaultCode},
     telemetry::{RecentLine, RecentLines},
-    values::{format_count, percent_encode},
+    values::format_count,
     web_page::{
         Badge, Notice, count_text, duration_text, notice, pager, query_string, select_field, text_field, time_text,
     },
 };
 use axum::{
-    extract::{Path, Query, State},
+    extract::{Query, State},
     http::StatusCode,
     response::Response,
 };
@@ -25,6 +25,16 @@ use std::time::Duration;
 
 /// The path of the list.
 pub(super) const CALLS_PATH: &str = "/console/calls";
+
+/// The path of the calls with one request id.
+pub(super) const CALL_PATH: &str = "/console/call";
+
+/// The query of that page.
+#[derive(Deserialize)]
+pub(super) struct CallQuery {
+    #[serde(default)]
+    id: String,
+}
 
 /// Calls on one page.
 const PAGE_ROWS: usize = 100;
@@ -271,8 +281,9 @@ fn call_row(call: &LoggedCall) -> Markup {
 }
 
 /// Returns the link to the page of a request id, which a caller may have chosen.
-fn call_link(request_id: &str) -> String {
-    format!("{CALLS_PATH}/{}", percent_encode(request_id))
+pub(super) fn call_link(request_id: &str) -> String {
+    // In the query, because browsers resolve an id of dots in a path.
+    format!("{CALL_PATH}{}", query_string(&[("id", request_id)]))
 }
 
 fn result_badge(call: &LoggedCall) -> Markup {
@@ -299,7 +310,7 @@ fn shown_time(time: &str) -> String {
 pub(super) async fn show_call(
     State(context): State<ConsoleContext>,
     visitor: Visitor,
-    Path(request_id): Path<String>,
+    Query(CallQuery { id: request_id }): Query<CallQuery>,
 ) -> Response {
     build_page(move || {
         let lines = context.gateway.access_log.recent_calls().lines();
@@ -415,7 +426,7 @@ mod tests {
         let found = find_entries(&lines, "../a?b#c/\"<");
         let page = format!("{}{}", list.into_string(), entry_section(&found[0]).into_string());
         assert!(!page.contains("<script"), "{page}");
-        assert!(page.contains("/console/calls/..%2Fa%3Fb%23c%2F%22%3C\""), "{page}");
+        assert!(page.contains("/console/call?id=..%2Fa%3Fb%23c%2F%22%3C\""), "{page}");
         assert!(page.contains("new_member") && page.contains("502 AgentError"), "{page}");
     }
 

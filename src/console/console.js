@@ -10,7 +10,7 @@ function isBusy(section) {
 }
 
 async function refresh(section) {
-  const response = await fetch(location.href, { headers: { accept: "text/html" }, redirect: "error" });
+  const response = await fetch(location.href, { headers: { accept: "text/html", "x-console-refresh": "1" }, redirect: "error" });
   if (!response.ok) return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
   const fresh = page.getElementById(section.id);

@@ -1,7 +1,7 @@
 //! Documents of agents and their parts as indented JSON, without secrets. Operators may read where agents are; what looks
 //! like a credential is redacted, also in addresses.
 
-use crate::telemetry::redact_agent_text;
+use crate::{telemetry::redact_agent_text, values::json::pretty_beginning};
 use maud::{Markup, html};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
@@ -24,14 +24,12 @@ impl DocumentView {
 
     /// Returns a part of the page that a click on `summary` unfolds.
     pub(super) fn show(&mut self, summary: &str, value: &Value) -> Markup {
-        let text = serde_json::to_string_pretty(&redact_value(value.clone())).unwrap_or_default();
-        let length = text.len().min(MAX_VALUE_BYTES).min(self.remaining);
-        let shown = text.get(..text.floor_char_boundary(length)).unwrap_or_default();
+        let (shown, is_all) = pretty_beginning(&redact_value(value.clone()), MAX_VALUE_BYTES.min(self.remaining));
         self.remaining -= shown.len();
         html! {
             details {
                 summary { (summary) }
-                pre tabindex="0" { (shown) @if shown.len() < text.len() { "\n… the rest is too long for this page" } }
+                pre tabindex="0" { (shown) @if !is_all { "\n… the rest is too long for this page" } }
             }
         }
     }

@@ -264,6 +264,9 @@ fn created_page(visitor: &Visitor, key: &NewKey, title: &str) -> Response {
 
 #[derive(Debug, Deserialize)]
 struct RotationForm {
+    /// That the operator's own key is meant.
+    #[serde(default)]
+    own: String,
     #[serde(default)]
     overlap: String,
     #[serde(default)]
@@ -323,7 +326,11 @@ async fn show_rotation(
     if let Err(fault) = visitor.operator.require(OperatorRole::Admin) {
         return error_page(&fault);
     }
-    let form = RotationForm { overlap: DEFAULT_OVERLAP.to_owned(), expires_in: DEFAULT_LIFETIME.to_owned() };
+    let form = RotationForm {
+        own: String::new(),
+        overlap: DEFAULT_OVERLAP.to_owned(),
+        expires_in: DEFAULT_LIFETIME.to_owned(),
+    };
     match find_key(&context, &prefix).await {
         Ok(row) => rotation_page(&visitor, &row, &form, &FormProblems::default()),
         Err(fault) => error_page(&fault),
@@ -340,6 +347,9 @@ fn rotation_page(visitor: &Visitor, row: &KeyRow, form: &RotationForm, problems:
             p { "The new key has the same caller, groups and tier." }
             (choice_field(&FormField { name: "overlap", label: "The previous key ends", hint: "", problem: problems.overlap.as_deref() }, &OVERLAPS, &form.overlap))
             (choice_field(&FormField { name: "expires_in", label: "The new key expires", hint: "", problem: problems.expires_in.as_deref() }, &LIFETIMES, &form.expires_in))
+            @if is_own_key(visitor, &row.key.prefix) {
+                p { input type="checkbox" id="field-own" name="own" value="yes"; " " label for="field-own" { "End my own key at once, if that is chosen" } }
+            }
             button .primary type="submit" { "Create the new key" }
         }
     };
@@ -365,6 +375,11 @@ async fn rotate(
         Ok(rotation) => rotation,
         Err(problems) => return rotation_page(&visitor, &row, &form, &problems),
     };
+    if is_own_key(&visitor, &prefix) && rotation.overlap.is_zero() && form.own != "yes" {
+        let why = "This ends your own session: confirm that you mean your own key".to_owned();
+        let problems = FormProblems { whole: Some(why), ..FormProblems::default() };
+        return rotation_page(&visitor, &row, &form, &problems);
+    }
     let keys = managed_keys(&context.source.config_in_force().config);
     let rotated = operator.change(keys, move |keys, recorder| keys.rotate(&prefix, &rotation, recorder)).await;
     match rotated {

@@ -68,7 +68,7 @@ fn call_routes() -> Router<ConsoleContext> {
         .merge(post(explain_pages::explain_call).layer(DefaultBodyLimit::max(explain_pages::MAX_FORM_BYTES)));
     Router::new()
         .route(call_pages::CALLS_PATH, get(call_pages::list_calls))
-        .route("/console/calls/{request_id}", get(call_pages::show_call))
+        .route(call_pages::CALL_PATH, get(call_pages::show_call))
         .route(explain_pages::EXPLAIN_PATH, explain)
         .route(source_pages::SOURCES_PATH, get(source_pages::list_sources))
         .route(source_pages::REFRESH_PATH, post(source_pages::refresh_source))

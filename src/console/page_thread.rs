@@ -5,14 +5,24 @@ use crate::{
     fault::{Fault, FaultCode},
 };
 use axum::response::Response;
+use tokio::sync::Semaphore;
+
+/// How many pages are built at once. The work of a client that left goes on and counts, so that a client that asks again
+/// and again occupies no further threads.
+static PAGES_AT_ONCE: Semaphore = Semaphore::const_new(4);
 
 /// Runs `work` on a thread that may block. The work goes on if the client leaves.
 ///
 /// # Errors
 /// It panicked; the runtime logs why.
 pub(super) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Fault> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|_| Fault::new(FaultCode::Internal, "The page failed (the gateway's log says why)"))
+    // The semaphore is never closed.
+    let permit = PAGES_AT_ONCE.acquire().await;
+    let done = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        work()
+    });
+    done.await.map_err(|_| Fault::new(FaultCode::Internal, "The page failed (the gateway's log says why)"))
 }
 
 /// Builds a page on a thread that may block.

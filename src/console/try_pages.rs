@@ -2,8 +2,10 @@
 //! operator's own: its credential, its grants and its limits decide, and the access log names it.
 
 use super::{
+    call_pages::call_link,
     console_context::ConsoleContext,
     console_page::{StreamedPart, Visitor},
+    page_thread::run_blocking,
     schema_form::{FieldKind, FormField, fields_of, input_of},
 };
 use crate::{
@@ -11,7 +13,7 @@ use crate::{
     agent::{Agent, Operation},
     fault::{Fault, FaultCode},
     gateway::{OperatorCall, OperatorReply, call_as_operator},
-    values::percent_encode,
+    values::json::pretty_beginning,
     web_page::{Notice, duration_text, notice, query_string},
 };
 use axum::{
@@ -25,12 +27,22 @@ use http::HeaderMap;
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeMap,
+    pin::Pin,
+    sync::Arc,
+    task::{self, Poll},
+    time::Instant,
+};
+use tokio::task::{JoinError, JoinHandle};
 
 /// The prefix of the form's fields for properties, which keeps them apart from its own fields.
 const PROPERTY_PREFIX: &str = "property.";
 
 const AGENTS_PATH: &str = "/console/agents";
+
+/// Maximum bytes of an answer with line breaks; a longer one is shown as it is.
+const MAX_FORMATTED_BYTES: usize = 1 << 20;
 
 #[derive(Deserialize)]
 pub(super) struct TryQuery {
@@ -90,14 +102,15 @@ pub(super) async fn call_agent(
         input: Bytes::from(input.to_string()),
     };
     let (gateway, started_at) = (Arc::clone(&context.gateway), Instant::now());
-    let called = context.calls.spawn(async move { call_as_operator(&gateway, call).await }).await;
+    // A browser that leaves ends the call.
+    let called = AbortOnDrop(context.calls.spawn(async move { call_as_operator(&gateway, call).await })).await;
     let Ok((request_id, result)) = called else {
         return error_page(&Fault::new(FaultCode::Internal, "The call failed in the gateway"));
     };
     let head = html! {
         (page_head(&agent))
         h2 { "Answer" }
-        p { "Request " a href={ "/console/calls/" (percent_encode(&request_id).to_string()) } { code { (request_id) } } }
+        p { "Request " a href=(call_link(&request_id)) { code { (request_id) } } }
     };
     let again = html! { h2 { "Call again" } (form.render_form(&visitor)) };
     let title = format!("Answer of {}", agent.id);
@@ -113,6 +126,23 @@ pub(super) async fn call_agent(
             let page = html! { (head) (fault_notice(&fault, &request_id)) (again) };
             visitor.page(&title, AGENTS_PATH, &page)
         }
+    }
+}
+
+/// A task that ends when nobody waits for it.
+struct AbortOnDrop<T>(JoinHandle<T>);
+
+impl<T> Future for AbortOnDrop<T> {
+    type Output = Result<T, JoinError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut task::Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(context)
+    }
+}
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
@@ -263,7 +293,7 @@ fn answer_parts(reply: OperatorReply, started_at: Instant) -> impl Stream<Item =
     stream::unfold(Some(reply), move |reply| async move {
         let mut reply = reply?;
         let part = match reply.chunks.recv().await {
-            Some(Ok(chunk)) if is_json => StreamedPart::Text(pretty_json(&chunk)),
+            Some(Ok(chunk)) if is_json => StreamedPart::Text(pretty_json(chunk).await),
             Some(Ok(chunk)) => StreamedPart::Text(chunk),
             Some(Err(fault)) => {
                 let content = html! { p { "The answer broke off: " strong { (fault.code().row().name) } ", " (fault.message()) } };
@@ -278,7 +308,13 @@ fn answer_parts(reply: OperatorReply, started_at: Instant) -> impl Stream<Item =
     })
 }
 
-fn pretty_json(body: &Bytes) -> Bytes {
-    let value = serde_json::from_slice::<Value>(body).and_then(|value| serde_json::to_vec_pretty(&value));
-    value.map_or_else(|_| body.clone(), Bytes::from)
+/// Returns one JSON value with line breaks, unless that makes it too long for a page.
+async fn pretty_json(body: Bytes) -> Bytes {
+    let raw = body.clone();
+    let formatted = run_blocking(move || {
+        let value = serde_json::from_slice::<Value>(&body).ok()?;
+        let (text, is_all) = pretty_beginning(&value, MAX_FORMATTED_BYTES);
+        is_all.then(|| Bytes::from(text))
+    });
+    formatted.await.ok().flatten().unwrap_or(raw)
 }

@@ -14,6 +14,9 @@ pub(super) struct DocumentPlaces<'a> {
     files: DocumentFiles,
 }
 
+/// Maximum bytes of files that one examination indexes.
+const MAX_INDEXED_BYTES: u64 = 64 << 20;
+
 impl<'a> DocumentPlaces<'a> {
     /// Lists the files of agents that the configuration names.
     pub(super) fn list(examined: ExaminedConfig<'a>) -> Self {
@@ -21,7 +24,7 @@ impl<'a> DocumentPlaces<'a> {
             SourceConfig::Files(path) => Some(&**path),
             SourceConfig::Remote(_) => None,
         });
-        Self { examined, files: DocumentFiles::list(sources) }
+        Self { examined, files: DocumentFiles::list(sources, MAX_INDEXED_BYTES) }
     }
 
     /// Returns the place of the member at `path` of an agent's document.

@@ -103,7 +103,13 @@ async fn read_reply(gateway: &Gateway, config: &ConfigSnapshot, sent: Subrequest
 /// Passes a stream on, until it ends or nobody reads it.
 async fn forward_stream(mut sent: SubrequestReply, sender: mpsc::Sender<Result<Bytes>>) {
     let mut bytes = 0;
-    while let Some(chunk) = sent.reply.body.next_chunk().await {
+    loop {
+        let chunk = tokio::select! {
+            // Whoever reads has left: the call ends as one whose caller has left.
+            () = sender.closed() => return,
+            chunk = sent.reply.body.next_chunk() => chunk,
+        };
+        let Some(chunk) = chunk else { break };
         let end = match chunk {
             Ok(chunk) => {
                 bytes += chunk.len() as u64;

@@ -6,10 +6,41 @@ use serde::{
     de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::{Map, Number, Value};
-use std::{cell::RefCell, fmt};
+use std::{cell::RefCell, fmt, io};
 
 /// Maximum nesting depth that callers can request; serde_json itself stops at 128.
 pub const MAX_DEPTH: u16 = 120;
+
+/// Returns the beginning of a value as indented JSON, at most `max_bytes` of it, and whether that is all. A long value takes
+/// no more time than what is returned of it: nested arrays can be a hundred times as long with their indents.
+pub fn pretty_beginning(value: &Value, max_bytes: usize) -> (String, bool) {
+    let mut writer = BoundedWriter { bytes: Vec::new(), max_bytes };
+    let is_all = serde_json::to_writer_pretty(&mut writer, value).is_ok();
+    // The last character may be cut.
+    let whole = match std::str::from_utf8(&writer.bytes) {
+        Ok(_) => writer.bytes.len(),
+        Err(why) => why.valid_up_to(),
+    };
+    writer.bytes.truncate(whole);
+    (String::from_utf8(writer.bytes).unwrap_or_default(), is_all)
+}
+
+struct BoundedWriter {
+    bytes: Vec<u8>,
+    max_bytes: usize,
+}
+
+impl io::Write for BoundedWriter {
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        let room = self.max_bytes - self.bytes.len();
+        self.bytes.extend_from_slice(part.get(..room).unwrap_or(part));
+        if part.len() > room { Err(io::ErrorKind::WriteZero.into()) } else { Ok(part.len()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
 
 /// Why a text is not acceptable JSON.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,5 +237,24 @@ pub fn is_deeper_than(value: &Value, max_depth: usize) -> bool {
         Value::Array(items) => items.iter().any(|item| is_deeper_than(item, depth_left)),
         Value::Object(members) => members.values().any(|member| is_deeper_than(member, depth_left)),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn of_a_long_value_only_the_beginning_is_written() {
+        let value = json!({"a": [1, "é"]});
+        let whole = serde_json::to_string_pretty(&value).unwrap();
+        assert_eq!(pretty_beginning(&value, whole.len()), (whole.clone(), true));
+        for length in 0..whole.len() {
+            let (text, is_all) = pretty_beginning(&value, length);
+            assert!(!is_all && whole.starts_with(&text) && text.len() <= length, "{length}: {text}");
+        }
+        let nested = (0..100).fold(json!([1, 1, 1]), |inner, _| json!([inner]));
+        assert_eq!(pretty_beginning(&nested, 5_000).0.len(), 5_000);
     }
 }

@@ -1,7 +1,7 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, ranges of addresses, globs, paths
 //! and references to secrets. Also the formats that several modules read and write: strict JSON, percent-encoding,
-//! `Accept`, HTTP dates, hosts, paths, entity tags, SHA-256, the validity of certificates, answers of stores, and counts of what
-//! clients hold. And the secrets that the gateway holds, which are removed from logs and answers. Only
+//! `Accept`, HTTP dates, hosts, paths, entity tags, SHA-256, the validity of certificates, answers of stores, counts of what
+//! clients hold, and characters that deceive readers. And the secrets that the gateway holds, which are removed from logs and answers. Only
 //! [`SecretRef::load`], [`FileStamp::read`] and [`CertificateValidity::of_file`] do I/O.
 
 mod accept_header;
@@ -14,6 +14,7 @@ mod certificate_validity;
 mod client_key;
 mod config_path;
 mod counted_noun;
+mod deceptive_text;
 mod duration;
 mod etag;
 mod file_stamp;
@@ -43,6 +44,7 @@ pub use certificate_validity::CertificateValidity;
 pub use client_key::{ClientKey, counted_address};
 pub use config_path::ConfigPath;
 pub use counted_noun::format_count;
+pub use deceptive_text::is_deceptive;
 pub use duration::ConfigDuration;
 pub use etag::etag;
 pub use file_stamp::FileStamp;

@@ -2,10 +2,11 @@
 //! a rebound host name, a stolen cookie and an operator without the role can do: nothing.
 
 use crate::support::{
-    agent::{Agent, http_response},
+    agent::{Agent, Step, http_response, write},
     browser::{Browser, operators},
     eventually,
     gateway::{Gateway, GatewayBuilder, gatepost_command, gateway, send},
+    issuer::TokenIssuer,
 };
 use serde_json::json;
 
@@ -141,7 +142,7 @@ async fn a_login_leads_back_to_pages_of_the_console_only() {
     let gate = started().await;
     for (next, location) in [
         ("/console/agents?q=a", "/console/agents?q=a"),
-        ("/console/../agents", "/console/../agents"),
+        ("/console/../agents", "/console"),
         ("https://evil.example/console/", "/console"),
         ("//evil.example/console/", "/console"),
         ("/consoles", "/console"),
@@ -330,4 +331,50 @@ async fn an_input_that_is_no_json_stays_in_the_form() {
     let too_long = "9".repeat(5 << 20);
     assert_eq!(alice.post("/console/agents/echo/try", &[("json", &too_long)]).await.status, 413);
     assert_eq!(echo.call_count(), 0);
+}
+
+#[tokio::test]
+async fn a_browser_that_leaves_ends_its_call() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: one\n\n";
+    let agents = [Agent::with_steps(vec![write(head), Step::Hang]).await, Agent::with_steps(vec![Step::Hang]).await];
+    let gate = with_operators().agent("streams", &agents[0]).agent("waits", &agents[1]).start().await;
+    let mut alice = Browser::logged_in(&gate, "alice").await;
+    for (agent, server) in ["streams", "waits"].iter().zip(&agents) {
+        let path = format!("/console/agents/{agent}/try");
+        alice.page(&path).await;
+        let form = [("json", "{}"), ("csrf", alice.token())];
+        let visit = tokio::spawn(alice.request("POST", &path).form(&form).send());
+        eventually("the agent is called", async || server.call_count() == 1).await;
+        visit.abort();
+        drop(visit.await);
+        eventually("the call ends", async || gate.metric("gatepost_calls_in_flight").await == Some(0.0)).await;
+    }
+    let log = gate.access_log(2).await;
+    assert!(log.iter().all(|entry| entry["code"] == "aborted" && entry["blame"] != "agent"), "{log:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_would_be_huge_with_line_breaks_is_shown_as_it_is() {
+    let nested = format!("{}{}1{}", "[".repeat(100), "1,".repeat(100_000), "]".repeat(100));
+    let deep = Agent::with_steps(http_response("200 OK", "application/json", &nested)).await;
+    let gate = with_operators().agent("echo", &deep).start().await;
+    let mut alice = Browser::logged_in(&gate, "alice").await;
+    alice.page("/console/agents/echo/try").await;
+    let page = alice.post("/console/agents/echo/try", &input()).await.text();
+    assert!(page.contains("Complete after") && page.len() < 400_000, "{} bytes", page.len());
+}
+
+#[tokio::test]
+async fn an_issuer_that_is_down_ends_no_session() {
+    let issuer = TokenIssuer::start().await;
+    let roles = operators(&["{role: admin, callers: ['oauth:app-1*']}"]);
+    let gate = gateway().section(&issuer.section()).section(&roles).start().await;
+    let token = format!("Bearer {}", issuer.token(&json!({})));
+    let page = |path: &str| send(Browser::new(&gate).request("GET", path).header("authorization", token.clone()));
+    assert_eq!(page("/console").await.status, 200);
+    let unreachable = TokenIssuer::unreachable();
+    let gate = gateway().section(&unreachable.section()).section(&roles).start().await;
+    let token = format!("Bearer {}", unreachable.token(&json!({})));
+    let page = send(Browser::new(&gate).request("GET", "/console").header("authorization", token)).await;
+    assert_eq!(page.status, 503, "neither the login nor a refusal: {}", page.text());
 }

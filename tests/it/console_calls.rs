@@ -49,8 +49,8 @@ async fn a_call_is_listed_filtered_and_explained_by_its_id() {
     assert_eq!(call(&gate, "/agents/echo/invoke", &[("x-request-id", "first")]).await, 200);
     assert_eq!(call(&gate, "/agents/none/invoke", &[("x-request-id", "second")]).await, 404);
     let mut browser = Browser::logged_in(&gate, "carol").await;
-    let list = page_with(&mut browser, "/console/calls", "/console/calls/second").await;
-    assert!(list.find("/console/calls/second") < list.find("/console/calls/first"), "the newest is first: {list}");
+    let list = page_with(&mut browser, "/console/calls", "/console/call?id=second").await;
+    assert!(list.find("/console/call?id=second") < list.find("/console/call?id=first"), "the newest is first: {list}");
     for text in ["200 ok", "404 NotFound", "key:team-a", "data-refresh=\"2\"", "?live=off", "last 2 calls, since"] {
         assert!(list.contains(text), "{text}: {list}");
     }
@@ -62,13 +62,13 @@ async fn a_call_is_listed_filtered_and_explained_by_its_id() {
     let none = browser.page("/console/calls?agent=echo&code=NotFound").await;
     assert!(none.contains("None of these calls matches"), "{none}");
 
-    let page = browser.page("/console/calls/second").await;
+    let page = browser.page("/console/call?id=second").await;
     for text in ["Entry of the access log", "agent_lookup", "agents.sources", "Explain a call like this one"] {
         assert!(page.contains(text), "{text}: {page}");
     }
-    let page = browser.page("/console/calls/first").await;
+    let page = browser.page("/console/call?id=first").await;
     assert!(page.contains("/console/agents/echo\"") && page.contains("No refused or failed call"), "{page}");
-    let missing = browser.get("/console/calls/third").await;
+    let missing = browser.get("/console/call?id=third").await;
     assert_eq!(missing.status, 404);
     assert!(missing.text().contains("No call with this id"), "{}", missing.text());
     let explained = browser.page("/console/explain?request=second").await;
@@ -82,7 +82,7 @@ async fn several_calls_may_have_one_id() {
     for agent in ["echo", "none", "echo"] {
         call(&gate, &format!("/agents/{agent}/invoke"), &[("x-request-id", "same")]).await;
     }
-    let page = page_with(&mut Browser::new(&gate), "/console/calls/same", "3 calls have this id").await;
+    let page = page_with(&mut Browser::new(&gate), "/console/call?id=same", "3 calls have this id").await;
     assert!(page.contains("404") && page.contains("agent_lookup"), "{page}");
 }
 
@@ -98,12 +98,12 @@ async fn texts_of_callers_and_agents_are_shown_and_are_no_part_of_the_page() {
     call(&gate, "/agents/bad/invoke", &[("user-agent", EVIL), ("x-request-id", "evil")]).await;
     call(&gate, &format!("/agents/{EVIL}/invoke"), &[("x-request-id", "path")]).await;
     let mut browser = Browser::new(&gate);
-    page_with(&mut browser, "/console/calls", "calls/path").await;
+    page_with(&mut browser, "/console/calls", "call?id=path").await;
     let query = "%3Cscript%3Ealert('x')%3C/script%3E";
     for path in [
         "/console/calls".to_owned(),
-        "/console/calls/evil".to_owned(),
-        "/console/calls/path".to_owned(),
+        "/console/call?id=evil".to_owned(),
+        "/console/call?id=path".to_owned(),
         format!("/console/calls?agent={query}&caller={query}&code={query}&live={query}"),
         format!("/console/explain?request={query}&path={query}&method={query}&as={query}"),
         format!("/console/configuration?q={query}&from={query}"),
@@ -112,9 +112,9 @@ async fn texts_of_callers_and_agents_are_shown_and_are_no_part_of_the_page() {
         let page = browser.page(&path).await;
         assert!(!page.contains("<script>") && !page.contains("done=%3C"), "{path}: {page}");
     }
-    let page = browser.page("/console/calls/evil").await;
+    let page = browser.page("/console/call?id=evil").await;
     assert!(page.contains("&lt;script&gt;"), "{page}");
-    let missing = browser.get(&format!("/console/calls/{query}")).await;
+    let missing = browser.get(&format!("/console/call?id={query}")).await;
     assert!(missing.status == 404 && !missing.text().contains("<script>"), "{}", missing.text());
 }
 
@@ -126,8 +126,8 @@ async fn pseudonyms_stay_pseudonyms() {
     call(&gate, "/agents/none/invoke", &[("x-request-id", "refused")]).await;
     let logged = gate.access_log(1).await[0]["caller"].as_str().unwrap().to_owned();
     let mut browser = Browser::new(&gate);
-    let list = page_with(&mut browser, "/console/calls", "calls/refused").await;
-    let page = browser.page("/console/calls/refused").await;
+    let list = page_with(&mut browser, "/console/calls", "call?id=refused").await;
+    let page = browser.page("/console/call?id=refused").await;
     for page in [list, page] {
         assert!(page.contains(&logged) && !page.contains("team-a"), "{page}");
     }

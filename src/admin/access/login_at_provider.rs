@@ -1,5 +1,6 @@
-//! Logins at an OpenID provider: the authorization code flow with PKCE (RFC 7636, RFC 9700). The gateway keeps the state
-//! of a login in memory, bound to the browser that began it, and asks the provider for the access token.
+//! Logins at an OpenID provider: the authorization code flow with PKCE (RFC 7636, RFC 9700). The browser that begins a
+//! login keeps its state in a cookie, so that logins that nobody completes cost the gateway nothing. A code works once,
+//! because the provider says so.
 
 use super::{access_config::LoginConfig, session_table::random_token};
 use crate::{
@@ -7,23 +8,19 @@ use crate::{
     values::{ByteSize, ConfigDuration, Secret, percent_encode, register_token, sha256},
 };
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use parking_lot::Mutex;
 use serde::Deserialize;
 use std::{
-    collections::HashMap,
-    net::IpAddr,
+    sync::Arc,
     time::{Duration, Instant},
 };
+use subtle::ConstantTimeEq as _;
+use tokio::sync::Mutex;
 
 /// The path to which the provider redirects the browser.
 pub(super) const CALLBACK_PATH: &str = "/console/login/callback";
 
-/// How long a person may take at the provider.
-const LOGIN_TIMEOUT: Duration = Duration::from_secs(600);
-
-/// Maximum number of logins in progress, in total and of one address; a further one replaces the oldest.
-const MAX_LOGINS: usize = 1_000;
-const MAX_LOGINS_PER_ADDRESS: usize = 20;
+/// How long the provider's discovery document is used.
+const METADATA_TTL: Duration = Duration::from_secs(300);
 
 const FETCH_LIMITS: FetchLimits =
     FetchLimits { size: ByteSize::from_bytes(256 << 10), time: ConfigDuration::from_secs(10) };
@@ -34,21 +31,16 @@ pub(super) struct ProviderLogin {
     client_secret: Option<Secret>,
     redirect_uri: String,
     client: FetchClient,
-    logins: Mutex<HashMap<String, StartedLogin>>,
-}
-
-struct StartedLogin {
-    verifier: Secret,
-    address: IpAddr,
-    started_at: Instant,
+    /// Locked while the document is fetched, so that logins at once fetch it once.
+    metadata: Mutex<Option<(Instant, Arc<ProviderMetadata>)>>,
 }
 
 /// A login that begins.
 pub(super) struct LoginRedirect {
     /// Where the browser goes.
     pub(super) url: String,
-    /// What the browser keeps until it comes back.
-    pub(super) state: String,
+    /// What the browser keeps until it comes back: the state, and the PKCE verifier.
+    pub(super) kept: String,
 }
 
 /// What the provider appended to the redirect URI (RFC 6749 §4.1.2, RFC 9207).
@@ -85,14 +77,14 @@ impl ProviderLogin {
         let secret = config.client_secret.as_ref().map(|secret| secret.load());
         let client_secret = secret.transpose().map_err(|why| format!("access.login.client_secret: {why}"))?;
         let redirect_uri = format!("{url}{CALLBACK_PATH}");
-        Ok(Self { config, client_secret, redirect_uri, client, logins: Mutex::default() })
+        Ok(Self { config, client_secret, redirect_uri, client, metadata: Mutex::default() })
     }
 
     /// Begins a login.
     ///
     /// # Errors
     /// Why the provider cannot be used, for the log.
-    pub(super) async fn begin(&self, address: IpAddr) -> Result<LoginRedirect, String> {
+    pub(super) async fn begin(&self) -> Result<LoginRedirect, String> {
         let metadata = self.metadata().await?;
         let mut url = Url::parse(&metadata.authorization_endpoint)
             .map_err(|_| "its authorization_endpoint is not a URL".to_owned())?;
@@ -110,37 +102,20 @@ impl ProviderLogin {
         if let Some(resource) = &self.config.resource {
             url.query_pairs_mut().append_pair("resource", resource);
         }
-        self.remember(state.clone(), StartedLogin { verifier, address, started_at: Instant::now() });
-        Ok(LoginRedirect { url: url.into(), state })
+        Ok(LoginRedirect { url: url.into(), kept: format!("{state}.{}", verifier.expose()) })
     }
 
-    fn remember(&self, state: String, login: StartedLogin) {
-        let mut logins = self.logins.lock();
-        logins.retain(|_, login| login.started_at.elapsed() < LOGIN_TIMEOUT);
-        let of_address = logins.values().filter(|other| other.address == login.address).count();
-        let is_full = logins.len() >= MAX_LOGINS;
-        if of_address >= MAX_LOGINS_PER_ADDRESS || is_full {
-            let is_candidate =
-                |other: &StartedLogin| of_address < MAX_LOGINS_PER_ADDRESS || other.address == login.address;
-            let candidates = logins.iter().filter(|(_, other)| is_candidate(other));
-            let oldest = candidates.min_by_key(|(_, other)| other.started_at).map(|(state, _)| state.clone());
-            oldest.into_iter().for_each(|state| drop(logins.remove(&state)));
-        }
-        logins.insert(state, login);
-    }
-
-    /// Completes a login: returns the access token for the code in `answer`. `state` is what the browser kept.
+    /// Completes a login: returns the access token for the code in `answer`. `kept` is what the browser kept.
     ///
     /// # Errors
     /// Why there is no token, for the log.
-    pub(super) async fn complete(&self, answer: ProviderAnswer, state: Option<&str>) -> Result<Secret, String> {
+    pub(super) async fn complete(&self, answer: ProviderAnswer, kept: Option<&str>) -> Result<Secret, String> {
         let returned = answer.state.as_deref().ok_or("the answer has no state")?;
-        if state != Some(returned) {
+        let (state, verifier) = kept.and_then(|kept| kept.split_once('.')).unwrap_or_default();
+        let is_own: bool = state.as_bytes().ct_eq(returned.as_bytes()).into();
+        if !is_own || state.is_empty() {
             return Err("the answer belongs to a login of another browser".to_owned());
         }
-        let login = self.logins.lock().remove(returned);
-        let login = login.filter(|login| login.started_at.elapsed() < LOGIN_TIMEOUT);
-        let login = login.ok_or("the login took too long, or was answered before")?;
         if answer.iss.is_some_and(|issuer| issuer != self.config.issuer) {
             return Err("the answer comes from another issuer".to_owned());
         }
@@ -149,17 +124,17 @@ impl ProviderLogin {
             return Err(format!("the provider refused it: {}", error.chars().take(64).collect::<String>()));
         }
         let code = answer.code.ok_or("the answer has no code")?;
-        self.fetch_token(&code, &login.verifier).await
+        self.fetch_token(&code, verifier).await
     }
 
-    async fn fetch_token(&self, code: &str, verifier: &Secret) -> Result<Secret, String> {
+    async fn fetch_token(&self, code: &str, verifier: &str) -> Result<Secret, String> {
         let metadata = self.metadata().await?;
         let mut fields = vec![
             ("grant_type", "authorization_code"),
             ("code", code),
             ("redirect_uri", &*self.redirect_uri),
             ("client_id", &*self.config.client_id),
-            ("code_verifier", verifier.expose()),
+            ("code_verifier", verifier),
         ];
         fields.extend(self.config.resource.as_deref().map(|resource| ("resource", resource)));
         // RFC 6749 §2.3.1: both parts are form-encoded.
@@ -182,7 +157,19 @@ impl ProviderLogin {
         Ok(Secret::new(token.access_token))
     }
 
-    async fn metadata(&self) -> Result<ProviderMetadata, String> {
+    async fn metadata(&self) -> Result<Arc<ProviderMetadata>, String> {
+        let mut known = self.metadata.lock().await;
+        if let Some((fetched_at, metadata)) = &*known
+            && fetched_at.elapsed() < METADATA_TTL
+        {
+            return Ok(Arc::clone(metadata));
+        }
+        let metadata = Arc::new(self.fetch_metadata().await?);
+        *known = Some((Instant::now(), Arc::clone(&metadata)));
+        Ok(metadata)
+    }
+
+    async fn fetch_metadata(&self) -> Result<ProviderMetadata, String> {
         let issuer = self.config.issuer.trim_end_matches('/');
         let url = format!("{issuer}/.well-known/openid-configuration");
         let metadata: ProviderMetadata = self

@@ -4,6 +4,7 @@ use super::{
     login_at_provider::{CALLBACK_PATH, ProviderAnswer},
     operator::{Operator, OperatorCredential},
     operator_access::{NoOperator, OperatorAccess, RequestSource},
+    page_guard::FORM_TIMEOUT,
     plain_pages::{CONSOLE_PATH, LOGIN_PATH, error_page, narrow_page, redirect},
     request_origin::is_own_origin,
     session_cookie::ConsoleCookie,
@@ -24,6 +25,7 @@ use axum::{
 use maud::html;
 use serde::Deserialize;
 use std::sync::Arc;
+use tokio::time::timeout;
 
 const PROVIDER_PATH: &str = "/console/login/provider";
 
@@ -77,8 +79,8 @@ async fn log_in_with_key(State(access): State<Arc<OperatorAccess>>, request: Req
     if !is_own_origin(&headers, access.in_force().url()) {
         return error_page(&Fault::new(FaultCode::PermissionDenied, "The form was sent by a page of another site"));
     }
-    let form = axum::RequestExt::extract(request).await;
-    let Ok(Form(KeyForm { key, next })) = form else {
+    let form = timeout(FORM_TIMEOUT, axum::RequestExt::extract(request)).await;
+    let Ok(Ok(Form(KeyForm { key, next }))) = form else {
         return error_page(&Fault::new(FaultCode::InvalidInput, "The form is not valid"));
     };
     let (Some(name), true) = (access.api_key_header(), access.in_force().requires_login()) else {
@@ -87,23 +89,20 @@ async fn log_in_with_key(State(access): State<Arc<OperatorAccess>>, request: Req
     let credential = OperatorCredential::new(name, Secret::new(key.trim()));
     match access.log_in(credential, RequestSource { headers: &headers, address }).await {
         Ok(cookie) => with_cookies(redirect(local_path(&next)), [Some(cookie)]),
-        Err(NoOperator::Unauthenticated(fault)) if fault.http_status() == 401 => {
-            login_page(&access, &next, Some("This key is not valid"))
-        }
+        Err(NoOperator::Unauthenticated(_)) => login_page(&access, &next, Some("This key is not valid")),
         Err(why) => error_page(&why.into_fault()),
     }
 }
 
-async fn begin_at_provider(State(access): State<Arc<OperatorAccess>>, request: Request) -> Response {
+async fn begin_at_provider(State(access): State<Arc<OperatorAccess>>) -> Response {
     let in_force = access.in_force();
     let Some(login) = &in_force.login else {
         return error_page(&Fault::new(FaultCode::NotFound, "There is no login at a provider here"));
     };
-    // On the runtime of calls, which outlives this request and has the connections to issuers.
-    match login.begin(ClientAddress::of(&request)).await {
+    match login.begin().await {
         Ok(started) => with_cookies(
             redirect(&started.url),
-            [ConsoleCookie::Login.set(&started.state, access.in_force().is_secure())],
+            [ConsoleCookie::Login.set(&started.kept, access.in_force().is_secure())],
         ),
         Err(why) => provider_failed(&why),
     }
@@ -171,7 +170,9 @@ fn with_cookies<const N: usize>(mut response: Response, cookies: [Option<HeaderV
 
 /// Returns `next` if it is a page of the console, so that a link to the login leads nowhere else.
 fn local_path(next: &str) -> &str {
-    let is_local = next.strip_prefix(CONSOLE_PATH).is_some_and(|rest| rest.starts_with(['/', '?']));
+    let is_local = next.strip_prefix(CONSOLE_PATH).is_some_and(|rest| rest.starts_with(['/', '?']))
+        && next.bytes().all(|byte| byte.is_ascii_graphic())
+        && !next.contains("..");
     if is_local { next } else { CONSOLE_PATH }
 }
 

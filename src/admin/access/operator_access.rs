@@ -6,7 +6,9 @@ use super::{
     login_at_provider::ProviderLogin,
     operator::{Operator, OperatorCredential},
     session_cookie::ConsoleCookie,
-    session_table::{BrowserIdentity, FoundSession, Session, SessionLifetime, SessionTable, random_token},
+    session_table::{
+        BrowserIdentity, BrowserVisit, FoundSession, Session, SessionLifetime, SessionTable, random_token,
+    },
 };
 use crate::{
     admin::admin_state::AdminState,
@@ -20,6 +22,12 @@ use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use std::{net::IpAddr, sync::Arc};
 use tokio::runtime::Handle;
+
+/// Marks requests that a script makes without a person: they keep no session from becoming idle.
+const REFRESH_HEADER: &str = "x-console-refresh";
+
+/// Actor of logins that nobody is identified by.
+const UNIDENTIFIED: &str = "unidentified";
 
 /// What [`OperatorAccess`] is built from.
 pub struct OperatorAccessSettings {
@@ -123,7 +131,11 @@ pub(super) struct RequestSource<'a> {
 }
 
 impl RequestSource<'_> {
-    pub(super) fn browser(&self) -> BrowserIdentity {
+    fn visit(&self) -> BrowserVisit {
+        BrowserVisit { browser: self.browser(), is_refresh: self.headers.contains_key(REFRESH_HEADER) }
+    }
+
+    fn browser(&self) -> BrowserIdentity {
         let user_agent = self.headers.get(header::USER_AGENT).map_or(&[] as &[u8], HeaderValue::as_bytes);
         BrowserIdentity::new(self.address, user_agent)
     }
@@ -139,8 +151,10 @@ pub(super) struct IdentifiedOperator {
 pub(super) enum NoOperator {
     /// No credential and no session, or one that has ended.
     Unauthenticated(Fault),
-    /// A caller without a role.
-    NoRole(Fault),
+    /// A caller without a role, with its name.
+    NoRole(Fault, Arc<str>),
+    /// The credential cannot be checked now.
+    Undecided(Fault),
     /// The listener has no operators at all.
     Closed(Fault),
 }
@@ -148,7 +162,9 @@ pub(super) enum NoOperator {
 impl NoOperator {
     pub(super) fn into_fault(self) -> Fault {
         match self {
-            Self::Unauthenticated(fault) | Self::NoRole(fault) | Self::Closed(fault) => fault,
+            Self::Unauthenticated(fault) | Self::NoRole(fault, _) | Self::Undecided(fault) | Self::Closed(fault) => {
+                fault
+            }
         }
     }
 }
@@ -210,7 +226,7 @@ impl OperatorAccess {
         token: &str,
         source: RequestSource<'_>,
     ) -> Result<IdentifiedOperator, NoOperator> {
-        let session = match self.sessions.find(token, &source.browser(), self.in_force().lifetime()) {
+        let session = match self.sessions.find(token, &source.visit(), self.in_force().lifetime()) {
             FoundSession::Valid(session) => session,
             FoundSession::Missing => return Err(NoOperator::Unauthenticated(session_ended())),
             FoundSession::Stolen(name) => {
@@ -262,16 +278,22 @@ impl OperatorAccess {
         // On the runtime of calls, whose connections to issuers it uses.
         let verified = self.calls.spawn(async move { state.authenticate(headers, address).await }).await;
         let failed = || Fault::new(FaultCode::Internal, "The credential could not be verified");
-        let caller = verified.map_err(|_| failed()).and_then(|caller| caller).map_err(NoOperator::Unauthenticated)?;
+        let verified = verified.map_err(|_| failed()).and_then(|caller| caller);
+        // Only an invalid credential ends a session: its issuer may be down for a moment.
+        let caller = verified.map_err(|fault| match fault.http_status() {
+            400 | 401 => NoOperator::Unauthenticated(fault),
+            _ => NoOperator::Undecided(fault),
+        })?;
         match self.in_force().role_of(&caller) {
             Some(role) => {
                 let credential = credential.cloned();
                 Ok(Operator { name: Some(Arc::clone(&caller.owner_key)), role, credential, has_session })
             }
-            None => Err(NoOperator::NoRole(Fault::new(
-                FaultCode::PermissionDenied,
-                format!("{} has no role here (admin.access.roles)", caller.owner_key),
-            ))),
+            None => {
+                let message = format!("{} has no role here (admin.access.roles)", caller.owner_key);
+                let fault = Fault::new(FaultCode::PermissionDenied, message);
+                Err(NoOperator::NoRole(fault, Arc::clone(&caller.owner_key)))
+            }
         }
     }
 
@@ -285,14 +307,25 @@ impl OperatorAccess {
         source: RequestSource<'_>,
     ) -> Result<HeaderValue, NoOperator> {
         let operator = self.operator_with(Some(&credential), source.address, true).await.inspect_err(|why| {
-            let reason = match why {
-                NoOperator::NoRole(fault) => fault.log_message().to_owned(),
-                NoOperator::Unauthenticated(_) | NoOperator::Closed(_) => "the credential is not valid".to_owned(),
+            let (actor, reason) = match why {
+                NoOperator::NoRole(fault, name) => (&**name, fault.log_message()),
+                NoOperator::Undecided(fault) | NoOperator::Closed(fault) => (UNIDENTIFIED, fault.log_message()),
+                NoOperator::Unauthenticated(_) => (UNIDENTIFIED, "the credential is not valid"),
             };
-            self.record(AuditEntry::by_admin(AuditAction::OperatorLoggedIn, "").refused(reason), source.address);
+            let entry = AuditEntry::new(AuditAction::OperatorLoggedIn, actor, "").refused(reason);
+            self.record(entry, source.address);
         })?;
         let name = operator.name.unwrap_or_default();
-        let token = self.sessions.start(&name, credential, source.browser(), self.in_force().lifetime());
+        let in_force = self.in_force();
+        // A browser has one session.
+        if let Some(previous) = ConsoleCookie::Session.value_in(source.headers, in_force.is_secure()) {
+            self.sessions.end(previous);
+        }
+        let started = self.sessions.start(&name, credential, source.browser(), in_force.lifetime());
+        let Some(token) = started else {
+            let message = "Too many logins in a minute (wait, or use a session that is open)";
+            return Err(NoOperator::Undecided(Fault::new(FaultCode::RateLimited, message)));
+        };
         let entry = AuditEntry::new(AuditAction::OperatorLoggedIn, name.to_string(), "");
         self.record(entry.with_detail(format!("as {}", operator.role.name())), source.address);
         let cookie = ConsoleCookie::Session.set(token.expose(), self.in_force().is_secure());

@@ -19,8 +19,9 @@ use axum::{
     middleware::Next,
     response::Response,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use subtle::ConstantTimeEq as _;
+use tokio::time::timeout;
 
 /// The name of the form field with the token.
 pub const CSRF_FIELD: &str = "csrf";
@@ -30,6 +31,9 @@ const CSRF_HEADER: &str = "x-csrf-token";
 
 /// Maximum bytes of a form.
 const MAX_FORM_BYTES: usize = 4 << 20;
+
+/// How long a form may take to arrive.
+pub(super) const FORM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The token that forms of a page carry, an extension of every request to a page. Pages of other sites cannot read it.
 #[derive(Clone, Debug)]
@@ -82,13 +86,13 @@ pub(in crate::admin) async fn require_operator_page(
 async fn require_form_token(request: Request, token: Option<&CsrfToken>) -> Result<Request, Fault> {
     let (head, body) = request.into_parts();
     let too_large = |_| Fault::new(FaultCode::PayloadTooLarge, "The form is too large");
-    let body = to_bytes(body, MAX_FORM_BYTES).await.map_err(too_large)?;
+    let too_slow = |_| Fault::new(FaultCode::Timeout, "The form did not arrive in time").with_status(408);
+    let body = timeout(FORM_TIMEOUT, to_bytes(body, MAX_FORM_BYTES)).await.map_err(too_slow)?.map_err(too_large)?;
     if let Some(token) = token {
         let in_header = head.headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-        let is_form = head
-            .headers
-            .get(header::CONTENT_TYPE)
-            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/x-www-form-urlencoded"));
+        let media_type = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        let essence = media_type.split(';').next().unwrap_or_default().trim();
+        let is_form = essence.eq_ignore_ascii_case("application/x-www-form-urlencoded");
         let in_form = is_form.then(|| field_of_form(&body, CSRF_FIELD)).flatten();
         let is_valid = in_header.or(in_form.as_deref()).is_some_and(|text| token.is_equal(text));
         if !is_valid {

@@ -15,8 +15,10 @@ use uuid::Uuid;
 /// Maximum number of sessions.
 const MAX_SESSIONS: usize = 1_000;
 
-/// Maximum number of sessions of one operator; a further login ends the oldest one.
+/// Maximum number of sessions of one operator; a further login ends the oldest one, but none that is younger than
+/// [`LOGIN_INTERVAL`].
 const MAX_SESSIONS_PER_OPERATOR: usize = 10;
+const LOGIN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The browser that a session belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +32,13 @@ impl BrowserIdentity {
     pub(super) fn new(address: IpAddr, user_agent: &[u8]) -> Self {
         Self { address, user_agent: sha256(user_agent) }
     }
+}
+
+/// A request of a browser.
+pub(super) struct BrowserVisit {
+    pub(super) browser: BrowserIdentity,
+    /// Whether a script makes the request by itself.
+    pub(super) is_refresh: bool,
 }
 
 /// How long sessions last.
@@ -70,14 +79,15 @@ pub(super) struct SessionTable {
 }
 
 impl SessionTable {
-    /// Starts a session, and returns its token, which only the browser has.
+    /// Starts a session, and returns its token, which only the browser has. `None` if the operator has started as many
+    /// sessions as it may have within a minute.
     pub(super) fn start(
         &self,
         name: &Arc<str>,
         credential: OperatorCredential,
         browser: BrowserIdentity,
         lifetime: SessionLifetime,
-    ) -> Secret {
+    ) -> Option<Secret> {
         let (token, now) = (random_token(), Instant::now());
         let session = Session {
             name: Arc::clone(name),
@@ -89,28 +99,34 @@ impl SessionTable {
         };
         let mut sessions = self.sessions.lock();
         sessions.retain(|_, session| session.is_current(now, lifetime));
-        let of_operator = sessions.values().filter(|session| session.name == *name).count();
-        if of_operator >= MAX_SESSIONS_PER_OPERATOR {
+        let of_operator = || sessions.values().filter(|session| session.name == *name);
+        if of_operator().count() >= MAX_SESSIONS_PER_OPERATOR {
+            let is_recent = |session: &Session| now.duration_since(session.started_at) < LOGIN_INTERVAL;
+            if of_operator().all(is_recent) {
+                return None;
+            }
             remove_oldest(&mut sessions, |session| session.name == *name);
         } else if sessions.len() >= MAX_SESSIONS {
             remove_oldest(&mut sessions, |_| true);
         }
         sessions.insert(sha256(token.expose().as_bytes()), session);
-        token
+        Some(token)
     }
 
-    /// Finds the session of `token`, and keeps it from becoming idle.
-    pub(super) fn find(&self, token: &str, browser: &BrowserIdentity, lifetime: SessionLifetime) -> FoundSession {
+    /// Finds the session of `token`, and keeps it from becoming idle unless the visit is a refresh.
+    pub(super) fn find(&self, token: &str, visit: &BrowserVisit, lifetime: SessionLifetime) -> FoundSession {
         let (key, now) = (sha256(token.as_bytes()), Instant::now());
         let mut sessions = self.sessions.lock();
         match sessions.get_mut(&key) {
-            Some(session) if session.browser != *browser => {
+            Some(session) if session.browser != visit.browser => {
                 let name = Arc::clone(&session.name);
                 sessions.remove(&key);
                 FoundSession::Stolen(name)
             }
             Some(session) if session.is_current(now, lifetime) => {
-                session.used_at = now;
+                if !visit.is_refresh {
+                    session.used_at = now;
+                }
                 FoundSession::Valid(session.clone())
             }
             Some(_) => {
@@ -161,11 +177,15 @@ mod tests {
 
     fn start(table: &SessionTable, name: &str) -> Secret {
         let credential = OperatorCredential::new(header::AUTHORIZATION, Secret::new("Bearer x"));
-        table.start(&name.into(), credential, browser(1, "a"), LIFETIME)
+        table.start(&name.into(), credential, browser(1, "a"), LIFETIME).expect("a session")
+    }
+
+    fn visit(browser: BrowserIdentity) -> BrowserVisit {
+        BrowserVisit { browser, is_refresh: false }
     }
 
     fn is_valid(table: &SessionTable, token: &Secret, lifetime: SessionLifetime) -> bool {
-        matches!(table.find(token.expose(), &browser(1, "a"), lifetime), FoundSession::Valid(_))
+        matches!(table.find(token.expose(), &visit(browser(1, "a")), lifetime), FoundSession::Valid(_))
     }
 
     #[test]
@@ -185,7 +205,7 @@ mod tests {
         let table = SessionTable::default();
         for other in [browser(2, "a"), browser(1, "b")] {
             let token = start(&table, "key:alice");
-            let found = table.find(token.expose(), &other, LIFETIME);
+            let found = table.find(token.expose(), &visit(other), LIFETIME);
             assert!(matches!(&found, FoundSession::Stolen(name) if &**name == "key:alice"), "{found:?}");
             assert!(!is_valid(&table, &token, LIFETIME));
         }
@@ -204,10 +224,29 @@ mod tests {
     fn one_operator_has_ten_sessions_and_takes_no_session_of_another() {
         let table = SessionTable::default();
         let other = start(&table, "key:bob");
-        let tokens: Vec<Secret> = (0..=MAX_SESSIONS_PER_OPERATOR).map(|_| start(&table, "key:alice")).collect();
-        let valid: Vec<bool> = tokens.iter().map(|token| is_valid(&table, token, LIFETIME)).collect();
-        assert_eq!(valid.iter().filter(|valid| **valid).count(), MAX_SESSIONS_PER_OPERATOR);
-        assert!(!valid[0] && is_valid(&table, &other, LIFETIME));
+        let tokens: Vec<Secret> = (0..MAX_SESSIONS_PER_OPERATOR).map(|_| start(&table, "key:alice")).collect();
+        let credential = || OperatorCredential::new(header::AUTHORIZATION, Secret::new("Bearer x"));
+        let again = || table.start(&"key:alice".into(), credential(), browser(1, "a"), LIFETIME);
+        assert!(again().is_none(), "eleven logins in a minute");
+        let oldest = sha256(tokens[0].expose().as_bytes());
+        table.sessions.lock().get_mut(&oldest).unwrap().started_at = Instant::now() - 2 * LOGIN_INTERVAL;
+        let long = SessionLifetime { ttl: Duration::MAX, idle_timeout: Duration::MAX };
+        assert!(table.start(&"key:alice".into(), credential(), browser(1, "a"), long).is_some());
+        assert!(!is_valid(&table, &tokens[0], long) && is_valid(&table, &tokens[1], long));
+        assert!(is_valid(&table, &other, long));
+    }
+
+    #[test]
+    fn a_page_that_refreshes_itself_does_not_keep_its_session() {
+        let table = SessionTable::default();
+        let token = start(&table, "key:alice");
+        let key = sha256(token.expose().as_bytes());
+        let used_at = || table.sessions.lock()[&key].used_at;
+        let before = used_at();
+        let refresh = BrowserVisit { browser: browser(1, "a"), is_refresh: true };
+        assert!(matches!(table.find(token.expose(), &refresh, LIFETIME), FoundSession::Valid(_)));
+        assert_eq!(used_at(), before);
+        assert!(is_valid(&table, &token, LIFETIME) && used_at() > before);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Values as literals of programs. Publishers write the values, so every literal is quoted for its language, and no
 //! character changes how the text around it reads: invisible and direction-changing characters are escaped.
 
+use crate::values::is_deceptive;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -190,12 +191,4 @@ pub(super) fn string_literal(text: &str) -> String {
 /// Returns a text as one word of a shell (POSIX), in which nothing is expanded.
 pub(super) fn shell_word(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
-}
-
-/// Returns whether a character is not seen, ends a line, or changes the direction of the text. All of them are in the
-/// basic plane, so that each is one escape, which all three languages have.
-fn is_deceptive(character: char) -> bool {
-    matches!(character,
-        '\u{7f}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }

@@ -18,7 +18,7 @@ fn pages() -> Value {
         {"name": "agent", "path": "/console/agents/echo"},
         {"name": "try", "path": "/console/agents/echo/try"},
         {"name": "calls", "path": "/console/calls"},
-        {"name": "call", "path": "/console/calls/refused-1"},
+        {"name": "call", "path": "/console/call?id=refused-1"},
         {"name": "explain", "path": "/console/explain?request=refused-1"},
         {"name": "callers", "path": "/console/callers"},
         {"name": "caller", "path": "/console/callers/key:team-a"},
