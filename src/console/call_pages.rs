@@ -255,7 +255,6 @@ fn call_table(calls: &[LoggedCall]) -> Markup {
                 th scope="col" { "Time" } th scope="col" { "Agent" } th scope="col" { "Caller" }
                 th scope="col" { "Request" } th scope="col" { "Result" }
                 th scope="col" .number { "Duration" } th scope="col" .number { "Of which agent" }
-                th scope="col" { "Message" }
             } }
             tbody { @for call in calls { (call_row(call)) } }
         } }
@@ -272,10 +271,9 @@ fn call_row(call: &LoggedCall) -> Markup {
             }
             td { @if call.caller.is_empty() { span .muted { "unknown" } } @else { (call.caller) } }
             td .wide { code { (call.method) " " (call.path) } }
-            td .nowrap { (result_badge(call)) }
+            td .wide { (result_badge(call)) @if !call.message.is_empty() { div .muted { (call.message) } } }
             td .number { (millis_text(Some(call.duration_ms))) }
             td .number { (millis_text(call.upstream_duration_ms)) }
-            td .wide { (call.message) }
         }
     }
 }

@@ -146,7 +146,7 @@ fn a_decision_keeps_the_configuration_under_which_its_call_began() {
     recent.set_rules(Arc::new(OneLine(2)));
     let long = Decision { duration: began_at.elapsed(), ..decision("long") };
     recent.record(ClientKey::new(1), long);
-    recent.record(ClientKey::new(1), decision("after"));
+    recent.record(ClientKey::new(1), Decision { duration: Duration::ZERO, ..decision("after") });
     let in_force = recent.rules_in_force().unwrap();
     let view = DecisionView {
         caller: None,

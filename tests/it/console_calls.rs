@@ -58,7 +58,7 @@ async fn a_call_is_listed_filtered_and_explained_by_its_id() {
     let paused = browser.page("/console/calls?live=off").await;
     assert!(!paused.contains("data-refresh"), "{paused}");
     let refused = browser.page("/console/calls?code=NotFound&blame=caller&caller=team-a").await;
-    assert!(refused.contains("calls/second") && !refused.contains("calls/first"), "{refused}");
+    assert!(refused.contains("?id=second") && !refused.contains("?id=first"), "{refused}");
     let none = browser.page("/console/calls?agent=echo&code=NotFound").await;
     assert!(none.contains("None of these calls matches"), "{none}");
 

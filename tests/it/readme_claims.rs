@@ -253,6 +253,12 @@ const CLAIMS: &[(&str, &[&str])] = &[
     ),
     ("[docs/ARCHITECTURE.md](docs/ARCHITECTURE.md#pingora) has the reasons", &[]),
     ("[loadtest/](loadtest/README.md) measures what", &[]),
+    (
+        "Operators see it in the [console](docs/console.md)",
+        &["every_page_works_by_keyboard_without_scripts_and_within_its_policy"],
+    ),
+    ("[![Overview of the console]", &[]),
+    ("[![An agent in the console]", &[]),
 ];
 
 fn read(path: &str) -> String {
