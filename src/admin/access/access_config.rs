@@ -14,7 +14,7 @@ pub struct AdminAccessConfig {
     pub roles: Vec<RoleRule>,
     /// Login of browsers at an OpenID provider. Default: none; operators log in with an API key.
     pub login: Option<LoginConfig>,
-    /// URL under which browsers reach the admin listener, such as https://gatepost-admin.example.com. With https, cookies
+    /// URL under which browsers reach the admin listener, such as `https://gatepost-admin.example.com`. With https, cookies
     /// are sent over TLS only; `login` needs the URL. Default: none, the URL of the request.
     pub url: Option<String>,
     /// How long a session lasts at most; 1m to 7d. It ends earlier with its credential. Default: 8h.

@@ -50,7 +50,7 @@ impl CsrfToken {
     }
 }
 
-/// Lets a request to a page pass if an operator made it, and adds the [`Operator`] and the [`CsrfToken`] to it. Forms
+/// Lets a request to a page pass if an operator made it, and adds the [`super::Operator`] and the [`CsrfToken`] to it. Forms
 /// must come from a page of the console.
 pub(in crate::admin) async fn require_operator_page(
     State(access): State<Arc<OperatorAccess>>,
