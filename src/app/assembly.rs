@@ -11,6 +11,7 @@ use super::{
     },
     resolver_wiring,
     rule_locator::RuleLocator,
+    shared_state_wiring::open_shared_state,
     tasks_wiring::{self, TaskTelemetry, TasksAndIdempotency},
 };
 use crate::{
@@ -30,6 +31,7 @@ use crate::{
     net::{AddressPolicy, FetchClient},
     registry::{Catalogue, EmbeddedRegistry, EndpointRules, OnDemandCatalogue, PublishConfig, SourceManager},
     resolver::UriResolver,
+    store::SharedState,
     telemetry::{AccessLog, Metrics},
     trace::Tracer,
     transport::UpstreamClient,
@@ -49,6 +51,8 @@ pub struct GatewayAssembly {
     pub policy: Arc<ArcSwap<AddressPolicy>>,
     /// The MQTT bridge.
     pub bridge: MqttBridge,
+    /// The state that gateways share, if it is configured.
+    pub(super) shared_state: Option<Arc<SharedState>>,
     source_manager: Mutex<Option<SourceManager>>,
     search_indexer: Mutex<Arc<SearchIndexer>>,
     on_demand_registries: Mutex<OnDemandRegistries>,
@@ -68,6 +72,7 @@ impl GatewayAssembly {
         let log = collect_problems(log, "access_log", &mut problems);
         let audit_log = collect_problems(open_audit_log(file, &metrics), "", &mut problems);
         let limits = collect_problems(CallLimiter::new(&file.limits, Arc::clone(&metrics)), "limits", &mut problems);
+        let shared_state = collect_problems(open_shared_state(file, &metrics).await, "state", &mut problems).flatten();
         let policy = Arc::new(file.network.policy());
         let transport = UpstreamClient::new(Arc::clone(&policy));
         transport.set_metrics(&metrics);
@@ -133,6 +138,7 @@ impl GatewayAssembly {
             gateway,
             policy,
             bridge,
+            shared_state,
             source_manager: Mutex::new(Some(source_manager)),
             search_indexer: Mutex::new(search_indexer),
             on_demand_registries: Mutex::new(on_demand),

@@ -1,6 +1,6 @@
 //! Checks of a configuration that need no running gateway.
 
-use super::{problem_paths::prefix_problems, tasks_wiring};
+use super::{problem_paths::prefix_problems, shared_state_wiring, tasks_wiring};
 use crate::{
     auth::certificate_pattern_problem,
     config::GatewayConfig,
@@ -35,6 +35,7 @@ pub(super) fn check_sections(file: &GatewayConfig) -> Vec<String> {
         "local_runtimes",
         file.local_runtimes.as_ref().map(LocalRuntimeConfig::problems).unwrap_or_default(),
     ));
+    problems.extend(shared_state_wiring::check_shared_state(file));
     problems.extend(tasks_wiring::check_tasks_and_idempotency(file));
     problems.extend(check_token_tiers(file));
     problems.extend(check_certificate_patterns(file));

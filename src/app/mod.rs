@@ -20,6 +20,7 @@ mod registry_wiring;
 mod resolver_wiring;
 mod rule_locator;
 mod service_manager;
+mod shared_state_wiring;
 mod signals_and_reload;
 mod startup_and_shutdown;
 mod tasks_wiring;

@@ -5,7 +5,7 @@ use crate::{
     audit, auth, contract, directory, explain,
     fault::ErrorFormat,
     gateway::{self, CorsConfig, websocket},
-    http_server, idempotency, limit, mqtt_bridge, net, registry, resolver, task, telemetry, trace,
+    http_server, idempotency, limit, mqtt_bridge, net, registry, resolver, store, task, telemetry, trace,
     transport::{LocalRuntimeConfig, TransportConfig, UpstreamTimeouts},
     values::{ByteSize, ConfigDuration, ConfigPath, Glob, Rate},
 };
@@ -75,6 +75,10 @@ pub struct GatewayConfig {
     /// Rate limits, quotas and concurrency. A call must pass each limit that applies to it.
     #[serde(default)]
     pub limits: limit::LimitConfig,
+    /// State that several gateways share, so that limits, idempotency keys and withdrawn credentials are those of one
+    /// gateway. Default: none; each gateway has its own.
+    #[serde(default)]
+    pub state: Option<store::StateConfig>,
     /// Calls with a later result (Prefer: respond-async), and streams that callers resume. Default: none; both are off.
     #[serde(default)]
     pub tasks: Option<task::TaskConfig>,
@@ -145,6 +149,7 @@ impl GatewayConfig {
             ("access_log", self.access_log == startup.access_log),
             ("audit", self.audit == startup.audit),
             ("shutdown", self.shutdown == startup.shutdown),
+            ("state", self.state == startup.state),
             ("tasks", task_startup_settings(&self.tasks) == task_startup_settings(&startup.tasks)),
             ("registry", registry_startup_settings(&self.registry) == registry_startup_settings(&startup.registry)),
         ];

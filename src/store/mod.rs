@@ -7,6 +7,7 @@ mod document_sql;
 mod document_store;
 mod metered_store;
 mod postgres;
+mod shared;
 mod sqlite_documents;
 mod store_connections;
 mod store_inspection;
@@ -20,6 +21,9 @@ pub use document_store::{
     WritePrecondition, WriteRefusal,
 };
 pub use metered_store::{measure_documents, measure_tasks};
+pub use shared::{
+    RedisConfig, SentinelConfig, SharedState, StateConfig, StateError, TokenBatch, TokenEntry, TokenLimit, TokenReply,
+};
 pub use store_connections::StoreConnections;
 pub use store_inspection::{StoreProblem, StoreSchema, inspect_store};
 pub use store_opening::{StoreLocation, check_location, open_documents, open_tasks};

@@ -171,6 +171,7 @@ metric_table! {
         STORE_DURATION Histogram "gatepost_store_operation_duration_seconds" &[STORE], "Time of one operation of a store.";
         STORE_FAILURES Counter "gatepost_store_operation_failures_total" &[STORE], "Total number of operations of a store that failed.";
         STORE_UP Gauge "gatepost_store_up" &[STORE], "Whether the last operation of a store succeeded (1 or 0).";
+        STATE_GATEWAYS Gauge "gatepost_state_gateways" &[], "Gateways that share the state and were alive at the last heartbeat. 0 without a shared state.";
         STORE_CONNECTIONS Gauge "gatepost_store_connections" &[STORE, values("state", StoreConnectionState::NAMES)], "Connections to the PostgreSQL database of a store, by state.";
         BROKER_CONNECTED Gauge "gatepost_broker_connected" &[BROKER], "Whether the gateway has a connection to an MQTT broker (1 or 0).";
     }

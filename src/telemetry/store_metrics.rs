@@ -1,11 +1,11 @@
-//! Metrics of the stores of documents and tasks. A store that the configuration does not have has no series.
+//! Metrics of the stores of documents and tasks, and of the shared state. A store that the configuration does not have has no series.
 
 use super::{
     metric_labels::{StoreConnectionState, StoreKind},
     metric_registration::MetricBuilder,
-    metric_table::{STORE_CONNECTIONS, STORE_DURATION, STORE_FAILURES, STORE_UP},
+    metric_table::{STATE_GATEWAYS, STORE_CONNECTIONS, STORE_DURATION, STORE_FAILURES, STORE_UP},
 };
-use prometheus::{Error, HistogramVec, IntCounterVec, IntGaugeVec, Registry};
+use prometheus::{Error, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 use std::time::Duration;
 
 /// The metrics of the stores.
@@ -15,6 +15,7 @@ pub struct StoreMetrics {
     failures: IntCounterVec,
     up: IntGaugeVec,
     connections: IntGaugeVec,
+    gateways: IntGauge,
 }
 
 impl StoreMetrics {
@@ -25,6 +26,7 @@ impl StoreMetrics {
             failures: builder.int_counter_vec(STORE_FAILURES)?,
             up: builder.int_gauge_vec(STORE_UP)?,
             connections: builder.int_gauge_vec(STORE_CONNECTIONS)?,
+            gateways: builder.int_gauge(STATE_GATEWAYS)?,
         })
     }
 
@@ -36,6 +38,11 @@ impl StoreMetrics {
             failures.inc();
         }
         self.up.with_label_values(&[store.name()]).set(succeeded.into());
+    }
+
+    /// Sets the number of gateways that share the state.
+    pub fn set_gateways(&self, count: u32) {
+        self.gateways.set(count.into());
     }
 
     /// Sets the number of connections to the database of a store.

@@ -124,6 +124,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("rusqlite", &["store"]),
     ("tokio_postgres", &["store"]),
     ("deadpool_postgres", &["store"]),
+    ("redis", &["store"]),
     ("rust_stemmers", &["search"]),
     ("unicode_normalization", &["search"]),
     ("tokio_postgres_rustls", &["store"]),

@@ -1,0 +1,19 @@
+//! State that gateways share beyond documents and tasks: tokens of rates, counts of quotas, idempotency keys, leases of
+//! concurrency, small values and logs of events. It is in a Redis server or a PostgreSQL database ([`StateEngine`]).
+//! [`SharedState`] adds what both need: a deadline for each trip, a circuit breaker, the heartbeat by which gateways count
+//! each other, and metrics. Which decision a caller gets while the server cannot be reached is the business of the modules
+//! that ask.
+
+mod config;
+mod engine_health;
+mod redis;
+mod redis_url;
+mod shared_state;
+mod state_engine;
+mod state_error;
+mod token_exchange;
+
+pub use config::{RedisConfig, SentinelConfig, StateConfig};
+pub use shared_state::SharedState;
+pub use state_error::StateError;
+pub use token_exchange::{TokenBatch, TokenEntry, TokenLimit, TokenReply};

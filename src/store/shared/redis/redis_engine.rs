@@ -1,0 +1,119 @@
+//! The state engine in Redis.
+
+use super::{
+    redis_connection::RedisConnection,
+    redis_script::{RedisScript, ScriptArguments},
+};
+use crate::store::shared::{
+    config::RedisConfig,
+    state_engine::{HeartbeatReply, StateEngine, StateResult},
+    state_error::StateError,
+    token_exchange::{MAX_LEVEL, TokenBatch, TokenLimit, TokenReply},
+};
+use futures_util::future::try_join_all;
+use redis::cmd;
+use std::{fmt, time::Duration};
+
+/// Shards of a cluster. A single server has one.
+const CLUSTER_SHARDS: u8 = 64;
+
+/// A Redis server that holds shared state.
+pub(in crate::store::shared) struct RedisEngine {
+    pub(super) connection: RedisConnection,
+    tokens: RedisScript,
+    heartbeat: RedisScript,
+}
+
+impl RedisEngine {
+    /// Prepares the engine; the first heartbeat connects.
+    pub(in crate::store::shared) fn new(config: RedisConfig) -> Self {
+        Self {
+            connection: RedisConnection::new(config),
+            tokens: RedisScript::new(include_str!("tokens.lua")),
+            heartbeat: RedisScript::new(include_str!("heartbeat.lua")),
+        }
+    }
+
+    /// Returns the name of a key: the prefix, the shard in braces, which a cluster hashes alone, and what it is.
+    pub(super) fn key(&self, shard: u8, name: fmt::Arguments<'_>) -> Vec<u8> {
+        format!("{}:{{{shard}}}:{name}", self.connection.config().key_prefix).into_bytes()
+    }
+
+    fn token_arguments(&self, gateway: &str, batch: &TokenBatch) -> ScriptArguments {
+        let mut arguments = ScriptArguments::default();
+        arguments.keys.push(self.key(batch.shard, format_args!("batch:{gateway}")));
+        arguments.push_number(batch.sequence);
+        arguments.push(MAX_LEVEL.to_string());
+        for entry in &batch.entries {
+            arguments.keys.push(self.key(batch.shard, format_args!("tokens:{:032x}", entry.id)));
+            let (interval, max, lifetime) = match entry.limit {
+                TokenLimit::Rate { refill_interval, burst } => (refill_interval, u64::from(burst), Duration::ZERO),
+                TokenLimit::Quota { max, lifetime } => (Duration::ZERO, max, lifetime),
+            };
+            arguments.push((interval.as_secs_f64() * 1e6).to_string());
+            arguments.push_number(max);
+            arguments.push_number(entry.settled);
+            arguments.push_number(entry.drawn);
+            arguments.push_number(entry.known_level);
+            arguments.push_number(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX).max(1));
+        }
+        arguments
+    }
+}
+
+impl fmt::Debug for RedisEngine {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.debug_struct("RedisEngine").field("config", self.connection.config()).finish_non_exhaustive()
+    }
+}
+
+#[async_trait::async_trait]
+impl StateEngine for RedisEngine {
+    fn shards(&self) -> u8 {
+        if self.connection.config().cluster { CLUSTER_SHARDS } else { 1 }
+    }
+
+    async fn heartbeat(&self, gateway: &str, lifetime: Duration) -> StateResult<HeartbeatReply> {
+        let mut link = self.connection.connect().await?;
+        let mut arguments = ScriptArguments::default();
+        arguments.keys.push(self.key(0, format_args!("gateways")));
+        arguments.push(gateway);
+        arguments.push_number(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX));
+        let result: redis::RedisResult<(u32, u64, u32)> = self.heartbeat.run(&mut link, &arguments).await;
+        let (gateways, seconds, micros) = result.map_err(|why| self.connection.convert_error(&why))?;
+        let server_time = Duration::from_secs(seconds) + Duration::from_micros(micros.into());
+        Ok(HeartbeatReply { gateways, server_time })
+    }
+
+    async fn leave(&self, gateway: &str) -> StateResult<()> {
+        let mut command = cmd("ZREM");
+        command.arg(self.key(0, format_args!("gateways"))).arg(gateway);
+        let result = self.connection.link()?.query::<u32>(&command).await;
+        result.map(drop).map_err(|why| self.connection.convert_error(&why))
+    }
+
+    async fn exchange_tokens(&self, gateway: &str, batches: &[TokenBatch]) -> StateResult<Vec<Vec<TokenReply>>> {
+        let link = self.connection.link()?;
+        // The commands are written together, and the server handles those of a shard in order.
+        let exchanges = batches.iter().map(|batch| {
+            let (arguments, mut link) = (self.token_arguments(gateway, batch), link.clone());
+            async move { self.tokens.run::<Vec<u64>>(&mut link, &arguments).await }
+        });
+        let replies = try_join_all(exchanges).await.map_err(|why| self.connection.convert_error(&why))?;
+        let reply = |pair: &[u64; 2]| TokenReply { granted: pair[0] == 1, level: pair[1] };
+        let of_batch = |(values, batch): (Vec<u64>, &TokenBatch)| {
+            let replies: Vec<TokenReply> = values.as_chunks::<2>().0.iter().map(reply).collect();
+            let is_complete = replies.len() == batch.entries.len();
+            is_complete.then_some(replies).ok_or_else(|| StateError::Failed("Redis: a reply is incomplete".to_owned()))
+        };
+        replies.into_iter().zip(batches).map(of_batch).collect()
+    }
+
+    async fn refresh_secrets(&self) {
+        self.connection.disconnect_if_secret_changed();
+    }
+
+    fn reset_connection(&self) {
+        self.connection.disconnect();
+    }
+}

@@ -1,0 +1,15 @@
+//! Why the shared state gave no answer.
+
+/// Why the shared state gave no answer. Whether the server applied the request is unknown, unless the error says it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// The server did not answer in time.
+    #[error("the server of the shared state did not answer in time")]
+    Timeout,
+    /// The server cannot be reached, or refused the request.
+    #[error("{0}")]
+    Failed(String),
+    /// Nothing was sent, because the circuit breaker is open.
+    #[error("the server of the shared state is unavailable")]
+    Unavailable,
+}
