@@ -18,11 +18,13 @@ use super::{
     load_shedding::LoadShedder,
     rate_buckets::RateBuckets,
     rate_rule::RateLimitStatus,
+    shared::SharedLimitStore,
     websocket_counts::{CountedWebSocket, WebSocketCounts},
 };
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode},
+    store::SharedState,
     telemetry::{LimitKind, Metrics},
     values::{ClientKey, CountedHold, KeyedCounts, MaxShare, StoreAnswer},
 };
@@ -62,6 +64,24 @@ impl CallLimiter {
     /// Returns every problem of the configuration, or why the store cannot be opened.
     pub fn new(config: &LimitConfig, metrics: Arc<Metrics>) -> Result<Self, Vec<String>> {
         Self::with_clock(config, metrics, LimitClock::new())
+    }
+
+    /// Creates limits whose rates and quotas are counted in shared state. Requires a tokio runtime.
+    ///
+    /// # Errors
+    /// Returns every problem of the configuration.
+    pub fn with_shared_state(
+        config: &LimitConfig,
+        metrics: Arc<Metrics>,
+        state: &Arc<SharedState>,
+    ) -> Result<Self, Vec<String>> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let clock = LimitClock::new();
+        let store = SharedLimitStore::open(config, clock.clone(), &metrics, state);
+        Ok(Self::with_store(config, metrics, clock, Box::new(store)))
     }
 
     pub(super) fn with_clock(

@@ -1,5 +1,6 @@
 //! Configuration of limits: rates, quotas, concurrency, load shedding, and the number of tracked keys.
 
+use super::on_error::OnErrorConfig;
 use crate::values::{ByteSize, ConfigDuration, ConfigPath, MaxShare, Rate};
 use std::{
     collections::BTreeMap,
@@ -48,6 +49,8 @@ pub struct LimitConfig {
     /// one bucket until others are idle. 1 to 100000000. Default: 1000000, about 40 MB for each kind.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub max_tracked_keys: usize,
+    /// What the limits do while the shared state (`state`) cannot be reached. Without `state` it has no effect.
+    pub on_error: OnErrorConfig,
     /// Limits in shadow mode, beside those in force: a call that one of them would have refused passes, and is reported in
     /// the access log and in `gatepost_shadow_denials_total`. Default: none.
     pub shadow: Option<ShadowLimitConfig>,
@@ -77,6 +80,7 @@ impl Default for LimitConfig {
             max_buffered_bodies: ByteSize::from_kib(256 << 10),
             max_scheduling_delay: Some(ConfigDuration::from_millis(50)),
             max_tracked_keys: 1_000_000,
+            on_error: OnErrorConfig::default(),
             shadow: None,
             quota_state_file: None,
         }
