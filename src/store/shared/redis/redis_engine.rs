@@ -100,7 +100,8 @@ impl StateEngine for RedisEngine {
             async move { self.tokens.run::<Vec<u64>>(&mut link, &arguments).await }
         });
         let replies = try_join_all(exchanges).await.map_err(|why| self.connection.convert_error(&why))?;
-        let reply = |pair: &[u64; 2]| TokenReply { granted: pair[0] == 1, level: pair[1] };
+        let reply =
+            |pair: &[u64; 2]| TokenReply { granted: u32::try_from(pair[0]).unwrap_or(u32::MAX), level: pair[1] };
         let of_batch = |(values, batch): (Vec<u64>, &TokenBatch)| {
             let replies: Vec<TokenReply> = values.as_chunks::<2>().0.iter().map(reply).collect();
             let is_complete = replies.len() == batch.entries.len();

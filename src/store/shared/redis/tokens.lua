@@ -4,7 +4,7 @@
 -- entry: the refill interval in microseconds or 0 for a quota, the burst or maximum, the settled tokens, the drawn tokens,
 -- the level that the gateway knows, and the lifetime of a quota in milliseconds.
 -- A bucket is the time at which it is full, in microseconds after EPOCH; a quota is its count.
--- Returns, for each entry, whether the drawn tokens were granted, and the level.
+-- Returns, for each entry, how many of the drawn tokens were granted, and the level.
 local EPOCH = 1700000000
 local time = redis.call('TIME')
 local now = (tonumber(time[1]) - EPOCH) * 1000000 + tonumber(time[2])
@@ -26,9 +26,8 @@ for entry = 1, #KEYS - 1 do
     if interval > 0 then
         level = math.max(0, stored and stored - now or tonumber(ARGV[at + 5]))
         level = math.min(math.max(0, level + settled * interval), tonumber(ARGV[2]) * max * interval)
-        if drawn > 0 and level + drawn * interval <= max * interval then
-            granted, level = 1, level + drawn * interval
-        end
+        granted = math.max(0, math.min(drawn, math.floor((max * interval - level) / interval + 1e-6)))
+        level = level + granted * interval
         if level >= 1 then
             redis.call('SET', key, string.format('%.17g', now + level), 'PX', math.ceil(level / 1000))
         elseif stored then
@@ -36,9 +35,8 @@ for entry = 1, #KEYS - 1 do
         end
     else
         level = math.max(0, (stored or tonumber(ARGV[at + 5])) + settled)
-        if drawn > 0 and level + drawn <= max then
-            granted, level = 1, level + drawn
-        end
+        granted = math.max(0, math.min(drawn, max - level))
+        level = level + granted
         if level > 0 then
             redis.call('SET', key, string.format('%.17g', level), 'PX', ARGV[at + 6])
         elseif stored then
