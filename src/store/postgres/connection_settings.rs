@@ -16,13 +16,13 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// How to connect to the database.
 #[derive(Clone)]
-pub(super) struct ConnectionSettings {
-    pub(super) config: Config,
-    pub(super) tls: MakeRustlsConnect,
+pub(in crate::store) struct ConnectionSettings {
+    pub(in crate::store) config: Config,
+    pub(in crate::store) tls: MakeRustlsConnect,
 }
 
 impl ConnectionSettings {
-    pub(super) fn new(address: &DatabaseUrl, authorities: Option<&Path>) -> Result<Self, String> {
+    pub(in crate::store) fn new(address: &DatabaseUrl, authorities: Option<&Path>) -> Result<Self, String> {
         let mut config = parse_url(address.resolve()?.expose())?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err("has no host (postgres://user@host:5432/database)".to_owned());

@@ -9,6 +9,7 @@ mod database_pool;
 mod postgres_documents;
 mod schema_inspection;
 
+pub(super) use connection_settings::ConnectionSettings;
 pub(super) use database_error::DatabaseError;
 pub(super) use database_pool::DatabasePool;
 pub(super) use postgres_documents::{PostgresDocumentStore, check_url};

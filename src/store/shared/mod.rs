@@ -6,6 +6,7 @@
 
 mod config;
 mod engine_health;
+mod postgres;
 mod redis;
 mod redis_url;
 mod shared_state;

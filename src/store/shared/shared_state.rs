@@ -3,6 +3,7 @@
 use super::{
     config::StateConfig,
     engine_health::EngineHealth,
+    postgres::PostgresEngine,
     redis::RedisEngine,
     state_engine::{HeartbeatReply, StateEngine, StateResult},
     state_error::StateError,
@@ -66,7 +67,11 @@ impl SharedState {
     pub async fn open(config: &StateConfig, metrics: &Arc<Metrics>) -> Result<Arc<Self>, String> {
         let engine: Box<dyn StateEngine> = match (&config.redis, &config.database) {
             (Some(redis), _) => Box::new(RedisEngine::new(redis.clone())),
-            (None, Some(_)) | (None, None) => return Err("redis: required, unless there is a database".to_owned()),
+            (None, Some(database)) => {
+                let authorities = config.database_ca.as_ref().map(|path| path.to_path_buf());
+                Box::new(PostgresEngine::new(database.clone(), authorities)?)
+            }
+            (None, None) => return Err("redis: required, unless there is a database".to_owned()),
         };
         let inner = Arc::new(StateConnection {
             engine,

@@ -25,7 +25,7 @@ pub struct TokenEntry {
     /// Tokens that the gateway has spent since its last exchange; negative if it refunds some. The server counts them even
     /// if they exceed the limit.
     pub settled: i64,
-    /// Tokens that the gateway asks for; the server grants as many as there are. 0 only settles.
+    /// Tokens that the gateway asks for. 0 only settles.
     pub drawn: u32,
     /// What the gateway knows of the level, in the unit of [`TokenReply::level`]. It is where the server begins if it has
     /// no entry, because it lost its data.
@@ -54,7 +54,7 @@ pub enum TokenLimit {
 /// What the server replies for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenReply {
-    /// How many of the drawn tokens were granted.
+    /// How many of the drawn tokens were granted: those for which there was room.
     pub granted: u32,
     /// The level after the exchange: microseconds until the bucket is full, or the count of the quota.
     pub level: u64,

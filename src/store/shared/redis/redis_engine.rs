@@ -101,7 +101,7 @@ impl StateEngine for RedisEngine {
         });
         let replies = try_join_all(exchanges).await.map_err(|why| self.connection.convert_error(&why))?;
         let reply =
-            |pair: &[u64; 2]| TokenReply { granted: u32::try_from(pair[0]).unwrap_or_default(), level: pair[1] };
+            |pair: &[u64; 2]| TokenReply { granted: u32::try_from(pair[0]).unwrap_or(u32::MAX), level: pair[1] };
         let of_batch = |(values, batch): (Vec<u64>, &TokenBatch)| {
             let replies: Vec<TokenReply> = values.as_chunks::<2>().0.iter().map(reply).collect();
             let is_complete = replies.len() == batch.entries.len();

@@ -26,8 +26,7 @@ for entry = 1, #KEYS - 1 do
     if interval > 0 then
         level = math.max(0, stored and stored - now or tonumber(ARGV[at + 5]))
         level = math.min(math.max(0, level + settled * interval), tonumber(ARGV[2]) * max * interval)
-        -- Fractions of a microsecond are not exact; a millionth of a token does not refuse one.
-        granted = math.max(0, math.min(drawn, math.floor((max * interval - level) / interval + 0.000001)))
+        granted = math.max(0, math.min(drawn, math.floor((max * interval - level) / interval + 1e-6)))
         level = level + granted * interval
         if level >= 1 then
             redis.call('SET', key, string.format('%.17g', now + level), 'PX', math.ceil(level / 1000))
