@@ -10,6 +10,8 @@ pub mod npm;
 pub mod oidc;
 pub mod postgres;
 pub mod python_packages;
+pub mod redis;
 pub mod reverse_proxy;
 pub mod schemathesis;
+pub mod state_server;
 pub mod synapse;
