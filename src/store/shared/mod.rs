@@ -6,6 +6,8 @@
 
 mod config;
 mod engine_health;
+mod lease_engine;
+mod lease_exchange;
 mod postgres;
 mod redis;
 mod redis_url;
@@ -15,6 +17,7 @@ mod state_error;
 mod token_exchange;
 
 pub use config::{RedisConfig, SentinelConfig, StateConfig};
+pub use lease_exchange::{LeaseBatch, LeaseEntry, LeaseReply};
 pub use shared_state::SharedState;
 pub use state_error::StateError;
 pub use token_exchange::{TokenBatch, TokenEntry, TokenLimit, TokenReply};
