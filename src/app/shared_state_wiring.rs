@@ -6,7 +6,12 @@ use std::sync::Arc;
 
 /// Returns the problems of the section, by their paths in the file. Opens no connection.
 pub(super) fn check_shared_state(file: &GatewayConfig) -> Vec<String> {
-    prefix_problems("state", file.state.iter().flat_map(crate::store::StateConfig::problems).collect())
+    let Some(state) = &file.state else { return Vec::new() };
+    let mut problems = prefix_problems("state", state.problems());
+    if file.limits.quota_state_file.is_some() {
+        problems.push("limits.quota_state_file: cannot be used together with state, which keeps the quotas".to_owned());
+    }
+    problems
 }
 
 /// Opens the state, if it is configured. A configuration that is only checked opens none, and [`check_shared_state`]
