@@ -436,6 +436,7 @@ fn build_routes(
         settings: rule.settings.clone(),
         rate_limit: rule.rate_limit,
         max_concurrency: rule.max_concurrency,
+        shared_max_concurrency: rule.shared_max_concurrency,
         adaptive_concurrency: rule.adaptive_concurrency,
         runs_as_task: rule.always_async,
         authentication: rule.authentication,

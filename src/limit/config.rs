@@ -147,6 +147,9 @@ pub struct ConcurrencyConfig {
     /// Maximum number of concurrent calls to one agent, 1 to 1000000; null for no limit, which also disables the
     /// adaptive limit. Default: 1000.
     pub max_per_agent: Option<NonZeroU32>,
+    /// Maximum number of concurrent calls to one agent of all gateways that share `state`, 1 to 1000000; besides
+    /// `max_per_agent`, which each gateway counts for itself. Requires `state`. Default: null, no such limit.
+    pub shared_max_per_agent: Option<NonZeroU32>,
     /// Maximum number of concurrent calls of one caller to all agents, beyond it 429; null for no limit besides its
     /// share of each agent. Default: null.
     pub max_per_caller: Option<NonZeroU32>,
@@ -168,6 +171,7 @@ impl Default for ConcurrencyConfig {
     fn default() -> Self {
         Self {
             max_per_agent: Some(NonZeroU32::MIN.saturating_add(999)),
+            shared_max_per_agent: None,
             max_per_caller: None,
             adaptive: true,
             min_concurrency: 4,
@@ -187,6 +191,11 @@ impl LimitConfig {
         if self.concurrency.max_per_agent.is_some_and(|max| max.get() > 1_000_000) {
             problems
                 .push("concurrency.max_per_agent: is out of bounds (at most 1000000; null for unlimited)".to_owned());
+        }
+        if self.concurrency.shared_max_per_agent.is_some_and(|max| max.get() > 1_000_000) {
+            let problem =
+                "concurrency.shared_max_per_agent: is out of bounds (at most 1000000; null for no such limit)";
+            problems.push(problem.to_owned());
         }
         if !(1..=1_000).contains(&self.concurrency.min_concurrency) {
             problems.push(format!(

@@ -29,6 +29,8 @@ mod rate_buckets;
 mod rate_rule;
 mod shadow_limits;
 mod shared;
+mod shared_concurrency;
+mod slot_request;
 mod websocket_counts;
 
 pub use agent_limits::{AgentLimitSettings, AgentLimits, LatencySample, Permit, SampleOutcome};

@@ -35,6 +35,8 @@ pub struct OnErrorConfig {
     pub per_agent: Option<OnError>,
     /// `limits.quota`. Default: `default`.
     pub quota: Option<OnError>,
+    /// `limits.concurrency.shared_max_per_agent`, and that of rules. Default: `default`.
+    pub concurrency: Option<OnError>,
 }
 
 impl OnErrorConfig {
@@ -47,6 +49,7 @@ impl OnErrorConfig {
             LimitKind::Search => self.per_caller_search,
             LimitKind::Agent => self.per_agent,
             LimitKind::DailyQuota | LimitKind::MonthlyQuota => self.quota,
+            LimitKind::SharedConcurrency => self.concurrency,
             _ => None,
         };
         own.unwrap_or(self.default)

@@ -6,6 +6,8 @@
 
 mod config;
 mod engine_health;
+mod lease_engine;
+mod lease_exchange;
 mod postgres;
 mod redis;
 mod redis_url;
@@ -16,6 +18,7 @@ mod state_inspection;
 mod token_exchange;
 
 pub use config::{RedisConfig, SentinelConfig, StateConfig};
+pub use lease_exchange::{LeaseBatch, LeaseEntry, LeaseReply};
 pub use shared_state::SharedState;
 pub use state_error::StateError;
 pub use state_inspection::inspect_state;

@@ -3,6 +3,7 @@
 
 mod redis_connection;
 mod redis_engine;
+mod redis_leases;
 mod redis_script;
 
 pub(super) use redis_engine::RedisEngine;

@@ -22,6 +22,7 @@ pub(in crate::store::shared) struct RedisEngine {
     pub(super) connection: RedisConnection,
     tokens: RedisScript,
     heartbeat: RedisScript,
+    pub(super) leases: RedisScript,
 }
 
 impl RedisEngine {
@@ -31,6 +32,7 @@ impl RedisEngine {
             connection: RedisConnection::new(config),
             tokens: RedisScript::new(include_str!("tokens.lua")),
             heartbeat: RedisScript::new(include_str!("heartbeat.lua")),
+            leases: RedisScript::new(include_str!("leases.lua")),
         }
     }
 

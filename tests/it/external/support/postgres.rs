@@ -79,6 +79,8 @@ impl Postgres {
             let id = rustix::process::Pid::from_child(&self.process);
             // SIGQUIT is an immediate shutdown: the next start recovers from the write-ahead log.
             let _ = rustix::process::kill_process(id, rustix::process::Signal::QUIT);
+            // A paused server does not notice it.
+            self.resume();
             let _ = self.process.wait();
         }
     }

@@ -40,6 +40,13 @@ impl StateServer {
         SharedState::open(&config, &Metrics::new().unwrap()).await.unwrap()
     }
 
+    /// Writes everything to disk. PostgreSQL loses the tokens of the last moments in a crash.
+    pub async fn persist(&self) {
+        if let Self::Postgres { server, url } = self {
+            server.run_sql(url, "checkpoint").await;
+        }
+    }
+
     /// Stops the server at once.
     pub fn stop(&mut self) {
         match self {
