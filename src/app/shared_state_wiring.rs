@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 /// Returns the problems of the section, by their paths in the file. Opens no connection.
 pub(super) fn check_shared_state(file: &GatewayConfig) -> Vec<String> {
-    match &file.state {
-        Some(state) => prefix_problems("state", state.problems()),
-        None => settings_without_state(file),
+    let Some(state) = &file.state else { return settings_without_state(file) };
+    let mut problems = prefix_problems("state", state.problems());
+    if file.limits.quota_state_file.is_some() {
+        problems.push("limits.quota_state_file: cannot be used together with state, which keeps the quotas".to_owned());
     }
+    problems
 }
 
 /// Returns the limits that gateways would have to share, of a gateway that shares no state.

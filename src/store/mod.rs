@@ -23,7 +23,7 @@ pub use document_store::{
 pub use metered_store::{measure_documents, measure_tasks};
 pub use shared::{
     LeaseBatch, LeaseEntry, LeaseReply, RedisConfig, SentinelConfig, SharedState, StateConfig, StateError, TokenBatch,
-    TokenEntry, TokenLimit, TokenReply,
+    TokenEntry, TokenLimit, TokenReply, inspect_state,
 };
 pub use store_connections::StoreConnections;
 pub use store_inspection::{StoreProblem, StoreSchema, inspect_store};

@@ -18,7 +18,7 @@ use tokio::time::{MissedTickBehavior, interval};
 /// Time between two exchanges of accounts that no call waits for.
 const SETTLE_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of accounts of one trip.
-const MAX_ACCOUNTS: usize = 4_096;
+const MAX_ACCOUNTS: usize = 1_024;
 /// Maximum number of accounts that the server handles without a break for others.
 const MAX_BATCH: usize = 256;
 

@@ -14,10 +14,12 @@ mod redis_url;
 mod shared_state;
 mod state_engine;
 mod state_error;
+mod state_inspection;
 mod token_exchange;
 
 pub use config::{RedisConfig, SentinelConfig, StateConfig};
 pub use lease_exchange::{LeaseBatch, LeaseEntry, LeaseReply};
 pub use shared_state::SharedState;
 pub use state_error::StateError;
+pub use state_inspection::inspect_state;
 pub use token_exchange::{TokenBatch, TokenEntry, TokenLimit, TokenReply};

@@ -36,6 +36,16 @@ impl RedisEngine {
         }
     }
 
+    /// Connects, and waits for a reply.
+    ///
+    /// # Errors
+    /// Why the server cannot be used.
+    pub(in crate::store::shared) async fn ping(&self) -> StateResult<()> {
+        let mut link = self.connection.connect().await?;
+        let result = link.query::<String>(&cmd("PING")).await;
+        result.map(drop).map_err(|why| self.connection.convert_error(&why))
+    }
+
     /// Returns the name of a key: the prefix, the shard in braces, which a cluster hashes alone, and what it is.
     pub(super) fn key(&self, shard: u8, name: fmt::Arguments<'_>) -> Vec<u8> {
         format!("{}:{{{shard}}}:{name}", self.connection.config().key_prefix).into_bytes()

@@ -13,5 +13,6 @@ pub mod python_packages;
 pub mod redis;
 pub mod reverse_proxy;
 pub mod schemathesis;
+pub mod sentinel;
 pub mod state_server;
 pub mod synapse;
