@@ -7,14 +7,17 @@ use super::{
     clock::LimitClock,
     concurrency_limiter::{ConcurrencyLimiter, ConcurrencySlot},
     concurrency_range::ConcurrencyRange,
+    concurrency_refusal::ConcurrencyRefusal,
     config::LimitConfig,
     limit_store::{BucketScope, LimitStore},
     rate_buckets::RateBuckets,
     rate_rule::RateRule,
     shared_concurrency::{SharedConcurrencyLimiter, SharedSlot, SharedSlots},
+    slot_request::SlotRequest,
 };
 use crate::{
     agent::AgentId,
+    fault::Fault,
     telemetry::{AgentMetrics, LimitKind},
     values::{ClientKey, CountedHold, Rate},
 };
@@ -71,15 +74,71 @@ pub(super) struct LimitServices<'a> {
     pub(super) clock: &'a LimitClock,
 }
 
-/// What a call in flight holds.
+/// The slots of a call in flight.
 #[derive(Debug, Default)]
 pub(super) struct HeldSlots {
     /// The slot in this gateway's concurrency, if it is limited.
     pub(super) own: Option<ConcurrencySlot>,
     /// The slot in the concurrency of all gateways, if it is limited.
     pub(super) shared: Option<SharedSlot>,
-    /// The call as one of its caller's, if these are limited.
-    pub(super) of_caller: Option<CountedHold<ClientKey>>,
+}
+
+impl ActiveAgentLimits {
+    /// Acquires the slots of a call, or waits for them in the queues.
+    ///
+    /// # Errors
+    /// 503 when a queue is full or a wait times out; 429 when the client has its share.
+    pub(super) async fn acquire_slots(&self, request: &SlotRequest<'_>) -> Result<HeldSlots, Fault> {
+        let fixed = match &self.concurrency {
+            Some(limiter) => Some((limiter, limiter.acquire_fixed(request).await?)),
+            None => None,
+        };
+        // After the fixed limit and before the adaptive one: a call that waits for another gateway does not count as one
+        // that waits for the agent's response.
+        let shared = match &self.shared_concurrency {
+            Some(limiter) => {
+                let client_slot = fixed.as_ref().and_then(|(_, slot)| slot.client_slot());
+                Some(limiter.acquire(request, client_slot).await?)
+            }
+            None => None,
+        };
+        let own = match fixed {
+            Some((limiter, slot)) => Some(limiter.acquire_adaptive(request, slot).await?),
+            None => None,
+        };
+        Ok(HeldSlots { own, shared })
+    }
+
+    /// Acquires the slots of a call if they are free and no call is queued for them.
+    pub(super) fn try_acquire_slots(&self, request: &SlotRequest<'_>) -> Option<HeldSlots> {
+        let own = match &self.concurrency {
+            Some(limiter) => Some(limiter.try_acquire(request)?),
+            None => None,
+        };
+        let shared = match &self.shared_concurrency {
+            Some(limiter) => Some(limiter.try_acquire()?),
+            None => None,
+        };
+        Some(HeldSlots { own, shared })
+    }
+
+    /// Decides as [`ActiveAgentLimits::acquire_slots`] would now, and takes nothing. Returns the limit for which the call
+    /// would wait, if it would.
+    ///
+    /// # Errors
+    /// The refusal of a call for which no place in a wait queue is free.
+    pub(super) fn inspect_slots(
+        &self,
+        request: &SlotRequest<'_>,
+    ) -> Result<Option<LimitKind>, ConcurrencyRefusal<'static>> {
+        if let Some(limiter) = &self.concurrency
+            && let Some(limit) = limiter.inspect(request)?
+        {
+            return Ok(Some(limit));
+        }
+        let Some(limiter) = &self.shared_concurrency else { return Ok(None) };
+        Ok(limiter.inspect(request.config)?.then_some(LimitKind::SharedConcurrency))
+    }
 }
 
 impl AgentLimits {
@@ -168,10 +227,13 @@ impl AgentLimits {
         self.in_flight() == 0 && self.active.load().buckets.iter().all(|buckets| buckets.is_idle())
     }
 
-    pub(super) fn issue_permit(self: &Arc<Self>, held: HeldSlots) -> Permit {
+    pub(super) fn issue_permit(
+        self: &Arc<Self>,
+        slots: HeldSlots,
+        of_caller: Option<CountedHold<ClientKey>>,
+    ) -> Permit {
         self.in_flight.fetch_add(1, Relaxed);
-        let HeldSlots { own, shared, of_caller } = held;
-        Permit { agent: Arc::clone(self), slot: own, _shared: shared, _of_caller: of_caller }
+        Permit { agent: Arc::clone(self), slot: slots.own, _shared: slots.shared, _of_caller: of_caller }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     agent_limit_metrics::AgentLimitMetrics,
-    agent_limits::{ActiveAgentLimits, AgentLimitSettings, AgentLimits, HeldSlots, LimitServices, Permit},
+    agent_limits::{ActiveAgentLimits, AgentLimitSettings, AgentLimits, LimitServices, Permit},
     applicable_rates::ApplicableRates,
     body_budget::{BodyBudget, BodyBudgetLimits, BodyReservation},
     bucket_key::{BucketKey, RateLimitKey},
@@ -263,25 +263,8 @@ impl CallLimiter {
             agent.metrics.record_limited_request(LimitKind::CallerConcurrency, &self.metrics);
             caller_concurrency_fault(max, config)
         })?;
-        let request = self.slot_request(&policy, agent, &active, client);
-        let fixed = match &active.concurrency {
-            Some(limiter) => Some((limiter, limiter.acquire_fixed(&request).await?)),
-            None => None,
-        };
-        // After the fixed limit and before the adaptive one: a call that waits for another gateway holds no slot that the
-        // agent's latency is measured by.
-        let shared = match &active.shared_concurrency {
-            Some(limiter) => {
-                let client_slot = fixed.as_ref().and_then(|(_, slot)| slot.client_slot());
-                Some(limiter.acquire(&request, client_slot).await?)
-            }
-            None => None,
-        };
-        let own = match fixed {
-            Some((limiter, slot)) => Some(limiter.acquire_adaptive(&request, slot).await?),
-            None => None,
-        };
-        Ok(agent.issue_permit(HeldSlots { own, shared, of_caller }))
+        let slots = active.acquire_slots(&self.slot_request(&policy, agent, &active, client)).await?;
+        Ok(agent.issue_permit(slots, of_caller))
     }
 
     fn slot_request<'a>(
@@ -315,16 +298,8 @@ impl CallLimiter {
             return Err(caller_concurrency_fault(max, config));
         }
         let active = agent.active.load_full();
-        let request = self.slot_request(&policy, agent, &active, client);
-        if let Some(limiter) = &active.concurrency {
-            let awaited = limiter.inspect(&request).map_err(|refusal| refusal.fault(agent.id()))?;
-            if let Some(limit) = awaited {
-                return Ok(Some(setting_of(limit)));
-            }
-        }
-        let Some(limiter) = &active.shared_concurrency else { return Ok(None) };
-        let waits = limiter.inspect(config).map_err(|refusal| refusal.fault(agent.id()))?;
-        Ok(waits.then_some(setting_of(LimitKind::SharedConcurrency)))
+        let awaited = active.inspect_slots(&self.slot_request(&policy, agent, &active, client));
+        Ok(awaited.map_err(|refusal| refusal.fault(agent.id()))?.map(setting_of))
     }
 
     /// Returns whether `limits.tiers` has the tier.
@@ -337,16 +312,8 @@ impl CallLimiter {
         let policy = self.policy.load();
         let of_caller = self.count_call(client, policy.config.concurrency.max_per_caller).ok()?;
         let active = agent.active.load();
-        let request = self.slot_request(&policy, agent, &active, client);
-        let own = match &active.concurrency {
-            Some(limiter) => Some(limiter.try_acquire(&request)?),
-            None => None,
-        };
-        let shared = match &active.shared_concurrency {
-            Some(limiter) => Some(limiter.try_acquire()?),
-            None => None,
-        };
-        Some(agent.issue_permit(HeldSlots { own, shared, of_caller }))
+        let slots = active.try_acquire_slots(&self.slot_request(&policy, agent, &active, client))?;
+        Some(agent.issue_permit(slots, of_caller))
     }
 
     /// Counts a call as one of its caller's, if these are limited; returns the limit if it is reached.

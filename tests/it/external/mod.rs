@@ -28,6 +28,7 @@ mod openapi_conformance;
 mod packaging;
 mod registry_store;
 mod reverse_proxies;
+mod shared_concurrency;
 mod shared_directory;
 mod shared_limits;
 mod shared_state_contract;

@@ -41,6 +41,19 @@ struct OpenConnections {
     url: Option<Secret>,
 }
 
+impl OpenConnections {
+    fn first(&self) -> Option<SharedConnection> {
+        let [first, ..] = &self.connections;
+        first.clone().filter(|connection| !connection.is_closed())
+    }
+
+    fn least_used_other(&self) -> Option<SharedConnection> {
+        let [_, others @ ..] = &self.connections;
+        let usable = others.iter().flatten().filter(|connection| !connection.is_closed());
+        usable.min_by_key(|connection| connection.in_flight()).cloned()
+    }
+}
+
 impl ConnectionSet {
     /// Prepares the connections without opening one.
     ///
@@ -56,8 +69,7 @@ impl ConnectionSet {
     /// # Errors
     /// `Unavailable`: it is not open.
     pub(in crate::store::shared) fn first(&self) -> Result<SharedConnection, StateError> {
-        let [first, ..] = &self.open.lock().connections;
-        first.clone().filter(|connection| !connection.is_closed()).ok_or(StateError::Unavailable)
+        self.open.lock().first().ok_or(StateError::Unavailable)
     }
 
     /// Returns the connection with the fewest trips; the one of tokens only if no other is open.
@@ -65,10 +77,8 @@ impl ConnectionSet {
     /// # Errors
     /// `Unavailable`: none is open.
     pub(in crate::store::shared) fn least_used(&self) -> Result<SharedConnection, StateError> {
-        let [_, others @ ..] = &self.open.lock().connections;
-        let usable = others.iter().flatten().filter(|connection| !connection.is_closed());
-        let least_used = usable.min_by_key(|connection| connection.in_flight()).cloned();
-        least_used.map_or_else(|| self.first(), Ok)
+        let open = self.open.lock();
+        open.least_used_other().or_else(|| open.first()).ok_or(StateError::Unavailable)
     }
 
     /// Opens the first connection, if it is not open. It goes on after its caller has given up, so that a slow server is
@@ -163,5 +173,17 @@ impl ConnectionSet {
         let options = format!("{options} -c statement_timeout={millis} -c lock_timeout={millis}");
         settings.config.options(options).connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(OPEN_TIMEOUT);
         Ok((settings, url))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_connection_a_trip_fails_at_once() {
+        let set = ConnectionSet::new("postgres://u@127.0.0.1/x".parse().unwrap(), None).unwrap();
+        assert_eq!(set.first().err(), Some(StateError::Unavailable));
+        assert_eq!(set.least_used().err(), Some(StateError::Unavailable));
     }
 }

@@ -46,13 +46,13 @@ impl Postgres {
         connection.await.unwrap().unwrap();
     }
 
-    /// Returns the number that a query of the database with this name or URL selects.
-    pub async fn query_number(&self, database: &str, query: &str) -> i64 {
+    /// Returns the number that a query of the database with this name or URL selects; none if a table is missing.
+    pub async fn query_number(&self, database: &str, query: &str) -> Option<i64> {
         let name = database.rsplit('/').next().unwrap();
         let address = format!("host=127.0.0.1 port={} user=postgres dbname={name}", self.port.number());
         let (client, connection) = tokio_postgres::connect(&address, tokio_postgres::NoTls).await.unwrap();
         let connection = tokio::spawn(connection);
-        let number = client.query_one(query, &[]).await.unwrap().get(0);
+        let number = client.query_one(query, &[]).await.ok().map(|row| row.get(0));
         drop(client);
         connection.await.unwrap().unwrap();
         number

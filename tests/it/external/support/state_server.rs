@@ -92,6 +92,32 @@ impl StateServer {
         }
     }
 
+    /// Returns how many slots of agents are leased.
+    pub async fn leased_slots(&self) -> i64 {
+        match self {
+            Self::Redis(server) => {
+                let client = redis::Client::open(server.url()).unwrap();
+                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                let keys: Vec<String> =
+                    redis::cmd("KEYS").arg("*:leases:*").query_async(&mut connection).await.unwrap();
+                let mut slots = 0;
+                for key in keys {
+                    let leases: Vec<String> = redis::cmd("HVALS").arg(key).query_async(&mut connection).await.unwrap();
+                    slots += leases
+                        .iter()
+                        .map(|lease| lease.split(' ').next().unwrap().parse::<i64>().unwrap())
+                        .sum::<i64>();
+                }
+                slots
+            }
+            Self::Postgres { server, url } => {
+                let query = "select coalesce(sum((lease.value ->> 0)::bigint), 0)::bigint
+                    from gatepost_shared_leases, jsonb_each(leases) as lease";
+                server.query_number(url, query).await.unwrap_or_default()
+            }
+        }
+    }
+
     /// Returns how many buckets and quotas the server holds.
     pub async fn token_entries(&self) -> i64 {
         match self {
@@ -103,7 +129,7 @@ impl StateServer {
                 i64::try_from(keys.len()).unwrap()
             }
             Self::Postgres { server, url } => {
-                server.query_number(url, "select count(*) from gatepost_shared_tokens").await
+                server.query_number(url, "select count(*) from gatepost_shared_tokens").await.unwrap()
             }
         }
     }
