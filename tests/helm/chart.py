@@ -40,7 +40,8 @@ VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
 KUBERNETES_VERSIONS = ["1.27", "1.33", "1.37"]
 # Kinds of custom resources, which kubernetes-validate does not know.
 CUSTOM_KINDS = {"HTTPRoute", "ServiceMonitor", "PodMonitor", "PrometheusRule"}
-MINIMAL = {"image": {"repository": "registry.example.com/gatepost"}, "documents": {"a": {"id": "a", "name": "A", "endpoint": "https://a.example.com/"}}}
+# Whose pods, where a test has several, may have limits of their own.
+MINIMAL = {"image": {"repository": "registry.example.com/gatepost"}, "state": {"perReplica": True}, "documents": {"a": {"id": "a", "name": "A", "endpoint": "https://a.example.com/"}}}
 
 options = None
 TESTS = {}
@@ -194,8 +195,9 @@ def provided_file(path):
         (folder / "key").write_text(key.strip())
         for name, subject in (("server", "agents.example.com"), ("ca", "authority")):
             run("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj", f"/CN={subject}", "-addext", f"subjectAltName=DNS:{subject}", "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem")
-    names = {"keys.jsonl": "keys.jsonl", "tls/server.pem": "server.pem", "tls/server.key": "server.key", "tls/clients.pem": "ca.pem", "tls/database.pem": "ca.pem"}
-    return (folder / names[path]).read_text()
+    names = {"keys.jsonl": "keys.jsonl", "tls/server.pem": "server.pem", "tls/server.key": "server.key", "tls/clients.pem": "ca.pem", "tls/database.pem": "ca.pem", "state/ca.pem": "ca.pem"}
+    secrets = {"state/url": "postgres://gatepost:not-a-password@127.0.0.1:1/gatepost", "state/password": "not-a-password", "state/sentinel-password": "not-a-password"}
+    return secrets.get(path) or (folder / names[path]).read_text()
 
 
 @test
@@ -277,6 +279,19 @@ REFUSED = [
     ({"autoscaling": {"enabled": True}, "config": {"registry": {}, "tasks": {}}}, "autoscaling.maxReplicas is greater than 1, but SQLite, where config.registry and config.tasks would keep data"),
     ({"replicas": 2, "persistence": {"enabled": True}}, "the volume of persistence serves one gateway"),
     ({"replicas": 2, "config": {"mqtt_bridge": [{"url": "mqtts://b.example.com", "api_key": "env:A", "agents": ["*"]}]}}, "only one gateway may offer an agent on a broker"),
+    ({"replicas": 2, "state": {"perReplica": False}}, "replicas is greater than 1, but each pod would have its own rates, quotas, idempotency keys and paired pages: set state.redis or state.database"),
+    ({"autoscaling": {"enabled": True}, "state": {"perReplica": False}}, "autoscaling.maxReplicas is greater than 1, but each pod would have its own rates"),
+    ({"state": {"redis": {"url": "redis://a"}, "database": {"urlSecret": {"name": "a", "key": "b"}}}}, "state.redis and state.database both name a server"),
+    ({"state": {"redis": {"url": "redis://a"}}, "config": {"state": {"database": "env:A"}}}, "state and config.state both name the server"),
+    ({"state": {"database": {"url": "postgres://a/b", "urlSecret": {"name": "a", "key": "b"}}}}, "state.database.url and state.database.urlSecret are both set"),
+    ({"state": {"redis": {"url": "rediss://gatepost:hunter2@redis.example.com"}}}, "the URL of state.redis or state.database holds a password"),
+    ({"state": {"redis": {"url": "rediss://:hunter2@redis.example.com"}}}, "the URL of state.redis or state.database holds a password"),
+    ({"state": {"database": {"url": "postgres://gatepost:hunter2@db.example.com/gatepost"}}}, "the URL of state.redis or state.database holds a password"),
+    ({"state": {"redis": {"url": "redis://a", "sentinelPasswordSecret": {"name": "a", "key": "b"}}}}, "no sentinels are: set state.redis.sentinelMaster"),
+    ({"state": {"networkPeers": [{"podSelector": {}}]}}, "state.networkPeers is set, but state names no server"),
+    ({"state": {"redis": {"url": "env:A"}}}, "/state/redis/url"),
+    ({"state": {"redis": {"passwordSecret": {"name": "a"}}}}, "/state/redis/passwordSecret"),
+    ({"state": {"redis": {"password": "hunter2"}}}, "additional properties 'password' not allowed"),
     ({"config": {"registry": {}}}, "config.registry would lose every published document with its pod"),
     ({"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 3}}, "autoscaling.minReplicas is greater than autoscaling.maxReplicas"),
     ({"autoscaling": {"enabled": True, "targetCpuUtilization": None}}, "autoscaling measures nothing"),
@@ -352,6 +367,8 @@ SCALING = {"autoscaling": {"enabled": True}}
 POLICY = {"networkPolicy": {"enabled": True}}
 VOLUME = {"persistence": {"enabled": True}}
 CLUSTER = {"kubernetesSources": {"enabled": True}}
+REDIS = {"state": {"redis": {"url": "rediss://redis.example.com"}}}
+DATABASE = {"state": {"database": {"url": "postgres://db.example.com/gatepost"}}}
 BALANCER = {"service": {"type": "LoadBalancer"}}
 EFFECTS = {
     "image.repository": ("r.example.com/other", 'image: "r.example.com/other:'),
@@ -376,6 +393,21 @@ EFFECTS = {
     "autoscaling.targetCpuUtilization": (55, "averageUtilization: 55", SCALING),
     "autoscaling.targetCallsInFlight": (99, 'averageValue: "99"', SCALING),
     "autoscaling.behavior": ({"scaleDown": {"stabilizationWindowSeconds": 9}}, "stabilizationWindowSeconds: 9", SCALING),
+    "state.redis.url": ("rediss://r.example.com", '"url": "rediss://r.example.com"'),
+    "state.redis.urlSecret": ({"name": "r", "key": "k"}, 'secret:\n                  name: "r"\n                  items:\n                    - {key: "k", path: "state/url"}'),
+    "state.redis.passwordSecret": ({"name": "r", "key": "k"}, 'secret:\n                  name: "r"\n                  items:\n                    - {key: "k", path: "state/password"}', REDIS),
+    "state.redis.sentinelMaster": ("primary", '"master": "primary"', REDIS),
+    "state.redis.sentinelPasswordSecret": ({"name": "r", "key": "k"}, '- {key: "k", path: "state/sentinel-password"}', merged(REDIS, {"state": {"redis": {"sentinelMaster": "m"}}})),
+    "state.redis.cluster": (True, '"cluster": true', REDIS),
+    "state.redis.caConfigMap": ({"name": "r", "key": "k"}, 'configMap:\n                  name: "r"\n                  items:\n                    - {key: "k", path: "state/ca.pem"}', REDIS),
+    "state.redis.plaintext": (True, '"plaintext": true', REDIS),
+    "state.redis.keyPrefix": ("other", '"key_prefix": "other"', REDIS),
+    "state.database.url": ("postgres://d.example.com/d", '"database": "postgres://d.example.com/d"'),
+    "state.database.urlSecret": ({"name": "d", "key": "k"}, '"database": "file:state/url"'),
+    "state.database.caConfigMap": ({"name": "d", "key": "k"}, '"database_ca": "state/ca.pem"', DATABASE),
+    "state.timeout": ("50ms", '"timeout": "50ms"', REDIS),
+    "state.networkPeers": ([{"podSelector": {"a": "b"}}], "podSelector:\n            a: b", merged(POLICY, merged(REDIS, {"networkPolicy": {"egress": []}}))),
+    "state.networkPorts": ([7777], "port: 7777", merged(POLICY, merged(REDIS, {"networkPolicy": {"egress": []}, "state": {"networkPeers": [{"podSelector": {}}]}}))),
     "persistence.enabled": (True, "kind: PersistentVolumeClaim"),
     "persistence.existingClaim": ("mine", 'claimName: "mine"', VOLUME),
     "persistence.storageClassName": ("fast", 'storageClassName: "fast"', VOLUME),
@@ -455,8 +487,8 @@ EFFECTS = {
 def each_documented_value_has_an_effect():
     readme = (CHART / "README.md").read_text().split("<!-- values -->")[1].split("<!-- /values -->")[0]
     documented = set(re.findall(r"(?m)^\| `([\w.]+)` \|", readme))
-    # The test of contradictions shows the effect of these two.
-    others = {"monitoring.disableApiCheck", "monitoring.prometheusRule.disabled"}
+    # The test of contradictions shows the effect of these three.
+    others = {"monitoring.disableApiCheck", "monitoring.prometheusRule.disabled", "state.perReplica"}
     assert documented == EFFECTS.keys() | others, documented ^ (EFFECTS.keys() | others)
     rendered = {}
     for path, (value, text, *needed) in EFFECTS.items():
@@ -587,6 +619,39 @@ def selectors_match_the_gateways_and_nothing_else():
             assert {port["port"] for port in for_monitoring["ports"]} == {"health"}, values.name
             peers = [peer["podSelector"]["matchLabels"] for peer in for_monitoring["from"] if "podSelector" in peer]
             assert len(peers) == 1 and peers[0].items() <= test_labels.items(), peers
+
+
+@test
+def shared_state_has_its_secrets_by_reference_and_a_rule_of_egress():
+    redis = render(CHART / "ci/redis-values.yaml")
+    assert config_of(redis)["state"] == {
+        "redis": {
+            "url": "rediss://gatepost@sentinel-0.redis.svc:26379,sentinel-1.redis.svc:26379,sentinel-2.redis.svc:26379",
+            "password": "file:state/password",
+            "sentinel": {"master": "primary", "password": "file:state/sentinel-password"},
+            "ca": "state/ca.pem",
+            "key_prefix": "agents",
+        },
+        "timeout": "50ms",
+    }, config_of(redis)["state"]
+    *_, rule = one(redis, "NetworkPolicy")["spec"]["egress"]
+    assert [port["port"] for port in rule["ports"]] == [6379, 26379], rule
+    assert len(one(redis, "NetworkPolicy")["spec"]["egress"]) == 3
+    database = render(CHART / "ci/database-values.yaml")
+    assert config_of(database)["state"] == {"database": "file:state/url", "database_ca": "state/ca.pem"}, config_of(database)["state"]
+    peers = {"networkPolicy": {"enabled": True, "egress": []}, "state": {"networkPeers": [{"podSelector": {}}]}}
+    for url, ports in [("redis://[::1],[::2]:7001/3", [6379, 7001]), ("rediss://a,b:7000,c:7001", [6379, 7000, 7001]), ("valkey://u@h", [6379])]:
+        policy = one(render(merged(merged(MINIMAL, peers), {"state": {"redis": {"url": url}}})), "NetworkPolicy")
+        assert [port["port"] for port in policy["spec"]["egress"][0]["ports"]] == ports, (url, policy)
+    policy = one(render(merged(merged(MINIMAL, peers), {"state": {"database": {"url": "postgres://u@h:6432/d"}}})), "NetworkPolicy")
+    assert [port["port"] for port in policy["spec"]["egress"][0]["ports"]] == [5432, 6432], policy
+    # The section may also be written as any other; then it is enough for several pods.
+    own = merged(MINIMAL, {"replicas": 2, "state": {"perReplica": False}, "config": {"state": {"database": "env:A"}}})
+    assert config_of(render(own))["state"] == {"database": "env:A"}
+    # The gateway connects to it at its start only.
+    template_of = lambda changes: one(render(merged(MINIMAL, changes)), "Deployment")["spec"]["template"]
+    assert template_of(REDIS) != template_of({}) != template_of(DATABASE)
+    assert template_of(REDIS) != template_of(merged(REDIS, {"state": {"timeout": "50ms"}}))
 
 
 @test
@@ -744,6 +809,13 @@ def notes_name_what_an_operator_may_have_missed():
     assert "No caller can call an agent yet" in notes(merged(MINIMAL, {"config": {"auth": {"mtls": {}}}}))
     assert "deployment/gate-gatepost 9901:9901" in notes(MINIMAL)
     assert "deployment/gate-gatepost 9901:9955" in notes(merged(MINIMAL, {"config": {"admin": {"address": "127.0.0.1:9955"}}}))
+    several = merged(MINIMAL, {"replicas": 2})
+    assert "Each pod has its own rates" in notes(several) and "Each pod has its own rates" not in notes(MINIMAL)
+    redis = merged(several, REDIS)
+    assert "Each pod has its own rates" not in notes(redis) and "need a rule of networkPolicy.egress" not in notes(redis)
+    bounded = merged(redis, {"networkPolicy": {"enabled": True, "egress": []}})
+    assert "need a rule of networkPolicy.egress" in notes(bounded)
+    assert "need a rule of networkPolicy.egress" not in notes(merged(bounded, {"state": {"networkPeers": [{"podSelector": {}}]}}))
     assert "Tasks and their results end with the pod" in notes(merged(MINIMAL, {"config": {"tasks": {}}}))
 
 

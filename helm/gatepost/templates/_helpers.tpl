@@ -117,6 +117,85 @@ rely on the chart's. */}}
 {{- if or (include "gatepost.sqliteSections" .) .Values.persistence.enabled .Values.config.mqtt_bridge -}}true{{- end -}}
 {{- end -}}
 
+{{/* "redis" or "database" if the values of state name a server. */}}
+{{- define "gatepost.stateEngine" -}}
+{{- if or .Values.state.redis.url .Values.state.redis.urlSecret -}}redis
+{{- else if or .Values.state.database.url .Values.state.database.urlSecret -}}database
+{{- end -}}
+{{- end -}}
+
+{{/* The files of the shared state below /etc/gatepost/config, as a JSON list of objects with path, kind, name and key. */}}
+{{- define "gatepost.stateFiles" -}}
+{{- $files := list -}}
+{{- $engine := include "gatepost.stateEngine" . -}}
+{{- $references := dict -}}
+{{- if eq $engine "redis" -}}
+{{- $redis := .Values.state.redis -}}
+{{- $references = dict "url" $redis.urlSecret "password" $redis.passwordSecret "sentinel-password" $redis.sentinelPasswordSecret "ca.pem" $redis.caConfigMap -}}
+{{- else if $engine -}}
+{{- $references = dict "url" .Values.state.database.urlSecret "ca.pem" .Values.state.database.caConfigMap -}}
+{{- end -}}
+{{- range $path, $reference := $references -}}
+{{- if $reference -}}
+{{- $files = append $files (dict "path" (printf "state/%s" $path) "kind" (ternary "configMap" "secret" (eq $path "ca.pem")) "name" $reference.name "key" $reference.key) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $files -}}
+{{- end -}}
+
+{{/* The section state of the configuration, as JSON, from the values of state. */}}
+{{- define "gatepost.stateSection" -}}
+{{- $engine := include "gatepost.stateEngine" . -}}
+{{- $values := .Values.state -}}
+{{- $section := dict -}}
+{{- if eq $engine "redis" -}}
+{{- $redis := dict "url" ($values.redis.url | default "file:state/url") -}}
+{{- if $values.redis.passwordSecret -}}{{- $_ := set $redis "password" "file:state/password" -}}{{- end -}}
+{{- if $values.redis.sentinelMaster -}}
+{{- $sentinel := dict "master" $values.redis.sentinelMaster -}}
+{{- if $values.redis.sentinelPasswordSecret -}}{{- $_ := set $sentinel "password" "file:state/sentinel-password" -}}{{- end -}}
+{{- $_ := set $redis "sentinel" $sentinel -}}
+{{- end -}}
+{{- if $values.redis.cluster -}}{{- $_ := set $redis "cluster" true -}}{{- end -}}
+{{- if $values.redis.caConfigMap -}}{{- $_ := set $redis "ca" "state/ca.pem" -}}{{- end -}}
+{{- if $values.redis.plaintext -}}{{- $_ := set $redis "plaintext" true -}}{{- end -}}
+{{- with $values.redis.keyPrefix -}}{{- $_ := set $redis "key_prefix" . -}}{{- end -}}
+{{- $_ := set $section "redis" $redis -}}
+{{- else -}}
+{{- $_ := set $section "database" ($values.database.url | default "file:state/url") -}}
+{{- if $values.database.caConfigMap -}}{{- $_ := set $section "database_ca" "state/ca.pem" -}}{{- end -}}
+{{- end -}}
+{{- with $values.timeout -}}{{- $_ := set $section "timeout" . -}}{{- end -}}
+{{- toJson $section -}}
+{{- end -}}
+
+{{/* The ports of the server, as a JSON list. */}}
+{{- define "gatepost.statePorts" -}}
+{{- $engine := include "gatepost.stateEngine" . -}}
+{{- $ports := .Values.state.networkPorts -}}
+{{- if not $ports -}}
+{{- $ports = list (ternary 6379 5432 (eq $engine "redis")) -}}
+{{- $url := ternary .Values.state.redis.url .Values.state.database.url (eq $engine "redis") -}}
+{{- range $found := regexFindAll ":[0-9]+([,/?]|$)" ($url | default "") -1 -}}
+{{- $ports = append $ports (regexFind "[0-9]+" $found | int) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson (uniq $ports) -}}
+{{- end -}}
+
+{{/* The rules of egress: those of the values, and one to the server of the shared state. */}}
+{{- define "gatepost.egress" -}}
+{{- $rules := .Values.networkPolicy.egress -}}
+{{- if .Values.state.networkPeers -}}
+{{- $ports := list -}}
+{{- range $port := include "gatepost.statePorts" . | fromJsonArray -}}
+{{- $ports = append $ports (dict "port" (int $port) "protocol" "TCP") -}}
+{{- end -}}
+{{- $rules = append $rules (dict "to" .Values.state.networkPeers "ports" $ports) -}}
+{{- end -}}
+{{- toYaml $rules -}}
+{{- end -}}
+
 {{/* The milliseconds of a duration of the configuration, such as 5m. The schema checks the form. */}}
 {{- define "gatepost.milliseconds" -}}
 {{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 -}}
@@ -203,6 +282,7 @@ older versions of Helm writes large integers as floating-point numbers. */}}
 {{- $_ := set $config.tasks "sqlite_file" (printf "%s/gatepost.db" $state) -}}
 {{- end -}}
 {{- end -}}
+{{- if include "gatepost.stateEngine" . -}}{{- $_ := set $config "state" (include "gatepost.stateSection" . | fromJson) -}}{{- end -}}
 {{- range $bridge := $config.mqtt_bridge -}}
 {{- if not (hasKey $bridge "state_folder") -}}{{- $_ := set $bridge "state_folder" (printf "%s/mqtt-bridge" $state) -}}{{- end -}}
 {{- end -}}
@@ -213,7 +293,7 @@ older versions of Helm writes large integers as floating-point numbers. */}}
 change, and only then: the gateway itself notices a change of the rest. */}}
 {{- define "gatepost.startupSettings" -}}
 {{- $config := include "gatepost.config" . | fromJson -}}
-{{- $startup := pick $config "listeners" "connections" "health" "access_log" "audit" "shutdown" -}}
+{{- $startup := pick $config "listeners" "connections" "health" "access_log" "audit" "shutdown" "state" -}}
 {{- if kindIs "map" $config.admin -}}
 {{- $admin := pick $config.admin "address" "allowed_hosts" -}}
 {{- if kindIs "map" $config.admin.console -}}{{- $_ := set $admin "console" (pick $config.admin.console "enabled") -}}{{- end -}}
@@ -250,6 +330,32 @@ Helm renders templates in no documented order. */}}
 {{- end -}}
 {{- if and $several .Values.persistence.enabled -}}
 {{- fail (printf "%s, but the volume of persistence serves one gateway: set persistence.enabled to false; databases keep what several gateways share" $what) -}}
+{{- end -}}
+{{- $redis := or .Values.state.redis.url .Values.state.redis.urlSecret -}}
+{{- $database := or .Values.state.database.url .Values.state.database.urlSecret -}}
+{{- if and $redis $database -}}
+{{- fail "state.redis and state.database both name a server: the state is in one of them" -}}
+{{- end -}}
+{{- if and (or $redis $database) (kindIs "map" $config.state) -}}
+{{- fail "state and config.state both name the server of the shared state: set one of them" -}}
+{{- end -}}
+{{- range $engine := list "redis" "database" -}}
+{{- $values := get $.Values.state $engine -}}
+{{- if and $values.url $values.urlSecret -}}
+{{- fail (printf "state.%s.url and state.%s.urlSecret are both set: the URL is in one of them" $engine $engine) -}}
+{{- end -}}
+{{- end -}}
+{{- if regexMatch "://[^/?#@]*:[^/?#@]*@" (printf "%s %s" .Values.state.redis.url .Values.state.database.url) -}}
+{{- fail "the URL of state.redis or state.database holds a password, which a ConfigMap would show to many: put the URL into a Secret, and name it with urlSecret" -}}
+{{- end -}}
+{{- if and .Values.state.redis.sentinelPasswordSecret (not .Values.state.redis.sentinelMaster) -}}
+{{- fail "state.redis.sentinelPasswordSecret is set, but no sentinels are: set state.redis.sentinelMaster" -}}
+{{- end -}}
+{{- if and .Values.state.networkPeers (not (or $redis $database)) -}}
+{{- fail "state.networkPeers is set, but state names no server: set state.redis or state.database, or write the rule to networkPolicy.egress" -}}
+{{- end -}}
+{{- if and $several (not (or $redis $database (kindIs "map" $config.state) .Values.state.perReplica)) -}}
+{{- fail (printf "%s, but each pod would have its own rates, quotas, idempotency keys and paired pages: set state.redis or state.database, or state.perReplica to true if limits of each pod are wanted" $what) -}}
 {{- end -}}
 {{- if and $several $config.mqtt_bridge -}}
 {{- fail (printf "%s, but only one gateway may offer an agent on a broker (config.mqtt_bridge): run the bridge as a release of its own with one pod" $what) -}}

@@ -66,6 +66,11 @@ fn selectors_match_the_gateways_and_nothing_else() {
 }
 
 #[test]
+fn shared_state_has_its_secrets_by_reference_and_a_rule_of_egress() {
+    run_chart_test("shared_state_has_its_secrets_by_reference_and_a_rule_of_egress");
+}
+
+#[test]
 fn the_termination_grace_covers_delay_drain_and_margin() {
     run_chart_test("the_termination_grace_covers_delay_drain_and_margin");
 }
