@@ -22,7 +22,9 @@ pub use document_store::{
 };
 pub use metered_store::{measure_documents, measure_tasks};
 pub use shared::{
-    RedisConfig, SentinelConfig, SharedState, StateConfig, StateError, TokenBatch, TokenEntry, TokenLimit, TokenReply,
+    ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, IdempotencyRecords, KeyBounds, KeyClaim, KeyReply,
+    KeyShard, OutcomeReply, OutcomeRequest, RedisConfig, SentinelConfig, ShardReply, SharedState, StateConfig,
+    StateError, TokenBatch, TokenEntry, TokenLimit, TokenReply, UpkeepReply, UpkeepRequest,
 };
 pub use store_connections::StoreConnections;
 pub use store_inspection::{StoreProblem, StoreSchema, inspect_store};

@@ -6,6 +6,8 @@
 
 mod config;
 mod engine_health;
+mod idempotency_engine;
+mod idempotency_records;
 mod postgres;
 mod redis;
 mod redis_url;
@@ -15,6 +17,11 @@ mod state_error;
 mod token_exchange;
 
 pub use config::{RedisConfig, SentinelConfig, StateConfig};
+pub use idempotency_engine::{
+    ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, KeyBounds, KeyClaim, KeyReply, KeyShard, OutcomeReply,
+    OutcomeRequest, ShardReply, UpkeepReply, UpkeepRequest,
+};
+pub use idempotency_records::IdempotencyRecords;
 pub use shared_state::SharedState;
 pub use state_error::StateError;
 pub use token_exchange::{TokenBatch, TokenEntry, TokenLimit, TokenReply};

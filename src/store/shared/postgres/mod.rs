@@ -4,6 +4,7 @@
 mod connection_set;
 mod postgres_connection;
 mod postgres_engine;
+mod postgres_idempotency;
 mod state_schema;
 
 pub(super) use postgres_engine::PostgresEngine;
