@@ -4,11 +4,12 @@
 use crate::agent::{BYTES_PATH, ENDLESS_EVENTS_PATH, EVENTS_PATH};
 use crate::body_lengths::BODY_LENGTHS;
 use crate::certificate::TestCertificate;
-use crate::http1_client::PreparedRequest;
+use crate::http1_client::{Http1Connection, PreparedRequest};
 use crate::load::CallTarget;
 use crate::process::{CpuCore, ServerProcess};
 use crate::proxy::RunningProxy;
 use crate::request_body::{input_schema, request_body};
+use crate::reserved_port::ReservedPort;
 use crate::token_issuer::{AUDIENCE, TokenIssuer};
 use crate::transport_agents::{AgentAddresses, MQTT_AGENT_ID};
 use anyhow::{Context as _, ensure};
@@ -164,6 +165,60 @@ limits:
         self.start(&self.write_config("transports", &format!("{config}limits:\n  per_address: null\n"))?)
     }
 
+    /// Writes the documents of `agents` agents and the keys of `callers` callers.
+    pub(crate) fn write_limited_setup(&self, agents: usize, callers: usize) -> anyhow::Result<LimitedSetup> {
+        let document = |number| self.agent_document(&format!("agent-{number}"), "api_key", "/invoke", None);
+        let agents_file = self.write_agents("limited", &json!((0..agents).map(document).collect::<Vec<_>>()))?;
+        let keys_file = self.folder.join("limited-keys.jsonl");
+        let mut lines = BufWriter::new(fs::File::create(&keys_file)?);
+        let mut keys = Vec::with_capacity(callers);
+        for number in 0..callers {
+            let (prefix, key) = (format!("{number:012}"), format!("gp_{number:012}_{number:040}"));
+            let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, key.as_bytes());
+            let hash: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+            let (caller, created) = (format!("caller-{number}"), "2026-01-01T00:00:00Z");
+            writeln!(lines, "{}", json!({"prefix": prefix, "hash": hash, "caller": caller, "created": created}))?;
+            keys.push(key);
+        }
+        lines.flush()?;
+        Ok(LimitedSetup { agents, agents_file, keys_file, keys })
+    }
+
+    /// Starts a gateway whose callers may make `per_second` calls a second to each agent, and to all agents; with
+    /// `redis`, its limits are shared there.
+    pub(crate) fn start_limited(
+        &self,
+        setup: &LimitedSetup,
+        per_second: u64,
+        redis: Option<SocketAddr>,
+    ) -> anyhow::Result<LimitedGateway> {
+        let number = self.open_gateways.get();
+        self.open_gateways.set(number + 1);
+        let metrics = ReservedPort::new()?;
+        let state = redis.map_or_else(String::new, |redis| {
+            format!("state:\n  redis: {{ url: \"redis://{redis}\" }}\n  timeout: 500ms\n")
+        });
+        let config = format!(
+            "{common}health:
+  address: {metrics}
+  metrics: true
+auth:
+  api_keys:
+    files: [{keys}]
+{state}limits:
+  per_address: null
+  max_share: 1
+  per_caller: {per_second}/s
+  per_caller_agent: {per_second}/s
+",
+            common = self.common_config(&setup.agents_file),
+            metrics = metrics.address(),
+            keys = setup.keys_file.display(),
+        );
+        let process = self.start(&self.write_config(&format!("limited-{number}"), &config)?)?;
+        Ok(LimitedGateway { process, metrics })
+    }
+
     fn write_agents(&self, name: &str, agents: &Value) -> anyhow::Result<String> {
         let documents = self.folder.join(format!("{name}-agents.json"));
         fs::write(&documents, agents.to_string())?;
@@ -253,6 +308,44 @@ access_log:
         let mut command = Command::new(&self.program);
         command.arg("run").arg("--config").arg(config).env("GATEPOST_LOG", "warn");
         command
+    }
+}
+
+/// Agents and keys of [`GatewayLauncher::start_limited`].
+pub(crate) struct LimitedSetup {
+    /// Number of agents, which are named `agent-0` and so on.
+    pub(crate) agents: usize,
+    agents_file: String,
+    keys_file: PathBuf,
+    /// A key of each caller.
+    pub(crate) keys: Vec<String>,
+}
+
+/// A gateway with limits, and the port of its metrics.
+pub(crate) struct LimitedGateway {
+    pub(crate) process: ServerProcess,
+    metrics: ReservedPort,
+}
+
+impl LimitedGateway {
+    /// Returns how many trips the gateway has made to the shared limits.
+    pub(crate) fn trips(&self) -> anyhow::Result<f64> {
+        self.metric("gatepost_store_operation_duration_seconds_count{store=\"limits\"}")
+    }
+
+    /// Returns how many gateways the gateway knows.
+    pub(crate) fn known_gateways(&self) -> anyhow::Result<f64> {
+        self.metric("gatepost_state_gateways")
+    }
+
+    /// Returns the value of a series; 0 if there is none.
+    fn metric(&self, series: &str) -> anyhow::Result<f64> {
+        let mut connection = Http1Connection::connect_plain(self.metrics.address())?;
+        let (status, page) = connection.call_and_read(&PreparedRequest::get("/metrics"))?;
+        ensure!(status == 200, "the metrics page has the status {status}");
+        let page = String::from_utf8_lossy(page);
+        let value = page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
+        Ok(value.unwrap_or_default())
     }
 }
 

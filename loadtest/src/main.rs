@@ -35,12 +35,14 @@ mod plot;
 mod process;
 mod proxy;
 mod proxy_settings;
+mod redis_server;
 mod report;
 mod request_body;
 mod reserved_port;
 mod run;
 mod run_record;
 mod scale;
+mod shared;
 mod soak;
 mod statistics;
 mod token_issuer;
@@ -91,6 +93,8 @@ enum LoadtestCommand {
     /// Run a program that ends when its parent ends (every process of a run is started through this command).
     #[command(hide = true)]
     Leashed(parent_death::ParentBoundProgram),
+    /// Measure three gateways that share their limits in Redis, beside one gateway alone.
+    Shared(shared::SharedArgs),
     /// Measure calls at the peak rate, and at twice that rate.
     Overload(overload::OverloadArgs),
     /// Measure what an honest caller notices while another caller floods the gateway.
@@ -123,6 +127,7 @@ fn main() -> anyhow::Result<()> {
         LoadtestCommand::Upgrade(args) => upgrade::run(&args),
         LoadtestCommand::Count(args) => count::run(&args),
         LoadtestCommand::Leashed(child) => parent_death::exec_bound_to_parent(&child),
+        LoadtestCommand::Shared(args) => shared::run(&args),
         LoadtestCommand::Overload(args) => overload::run(&args),
         LoadtestCommand::Floods(args) => floods::run(&args),
         LoadtestCommand::Peers(addresses) => transport_agents::serve(&addresses),

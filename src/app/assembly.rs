@@ -71,8 +71,12 @@ impl GatewayAssembly {
         let log = AccessLog::new(&file.access_log, Arc::clone(&metrics)).map_err(|why| vec![why]);
         let log = collect_problems(log, "access_log", &mut problems);
         let audit_log = collect_problems(open_audit_log(file, &metrics), "", &mut problems);
-        let limits = collect_problems(CallLimiter::new(&file.limits, Arc::clone(&metrics)), "limits", &mut problems);
         let shared_state = collect_problems(open_shared_state(file, &metrics).await, "state", &mut problems).flatten();
+        let limits = match &shared_state {
+            Some(state) => CallLimiter::with_shared_state(&file.limits, Arc::clone(&metrics), state),
+            None => CallLimiter::new(&file.limits, Arc::clone(&metrics)),
+        };
+        let limits = collect_problems(limits, "limits", &mut problems);
         let policy = Arc::new(file.network.policy());
         let transport = UpstreamClient::new(Arc::clone(&policy));
         transport.set_metrics(&metrics);
@@ -433,6 +437,7 @@ fn build_routes(
         settings: rule.settings.clone(),
         rate_limit: rule.rate_limit,
         max_concurrency: rule.max_concurrency,
+        shared_max_concurrency: rule.shared_max_concurrency,
         adaptive_concurrency: rule.adaptive_concurrency,
         runs_as_task: rule.always_async,
         authentication: rule.authentication,

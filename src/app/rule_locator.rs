@@ -10,6 +10,7 @@ use crate::{
 const AGENT_SETTINGS: &[(&str, &str)] = &[
     ("limits.per_agent", "rate_limit"),
     ("limits.concurrency.max_per_agent", "max_concurrency"),
+    ("limits.concurrency.shared_max_per_agent", "shared_max_concurrency"),
     ("limits.concurrency.adaptive", "adaptive_concurrency"),
 ];
 

@@ -6,7 +6,21 @@ use std::sync::Arc;
 
 /// Returns the problems of the section, by their paths in the file. Opens no connection.
 pub(super) fn check_shared_state(file: &GatewayConfig) -> Vec<String> {
-    prefix_problems("state", file.state.iter().flat_map(crate::store::StateConfig::problems).collect())
+    let Some(state) = &file.state else { return settings_without_state(file) };
+    let mut problems = prefix_problems("state", state.problems());
+    if file.limits.quota_state_file.is_some() {
+        problems.push("limits.quota_state_file: cannot be used together with state, which keeps the quotas".to_owned());
+    }
+    problems
+}
+
+/// Returns the limits that gateways would have to share, of a gateway that shares no state.
+fn settings_without_state(file: &GatewayConfig) -> Vec<String> {
+    let general =
+        file.limits.concurrency.shared_max_per_agent.map(|_| "limits.concurrency.shared_max_per_agent".into());
+    let rules = file.agents.rules.iter().enumerate().filter(|(_, rule)| rule.shared_max_concurrency.is_some());
+    let rules = rules.map(|(at, _)| format!("agents.rules[{at}].shared_max_concurrency"));
+    general.into_iter().chain(rules).map(|path: String| format!("{path}: requires the section state")).collect()
 }
 
 /// Opens the state, if it is configured. A configuration that is only checked opens none, and [`check_shared_state`]

@@ -245,9 +245,11 @@ impl RunningGateway {
         // Agents that were published during the drain.
         assembly.store_last_known_good().await;
         let gateway = Arc::clone(&assembly.gateway);
+        let is_shared = assembly.shared_state.is_some();
         let cleanup = tokio::task::spawn_blocking(move || {
-            // After a handover the file belongs to the new process.
-            if reason == StopReason::Requested
+            // After a handover the file belongs to the new process, which does not have the last counts of this one; a
+            // shared store has them all.
+            if (reason == StopReason::Requested || is_shared)
                 && let Err(why) = gateway.limits.save_quotas(true)
             {
                 tracing::error!("quotas could not be saved: {why}");
@@ -256,6 +258,9 @@ impl RunningGateway {
         });
         // The runtime reports a panic.
         drop(cleanup.await);
+        if let Some(state) = &assembly.shared_state {
+            state.leave().await;
+        }
         operator_listeners.stop();
     }
 }

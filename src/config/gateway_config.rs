@@ -337,6 +337,10 @@ pub struct AgentRule {
     /// Maximum number of concurrent calls to each agent; at least 1. Default: `limits.concurrency.max_per_agent`.
     #[serde(default)]
     pub max_concurrency: Option<NonZeroU32>,
+    /// Maximum number of concurrent calls to each agent of all gateways that share `state`; at least 1. Default:
+    /// `limits.concurrency.shared_max_per_agent`.
+    #[serde(default)]
+    pub shared_max_concurrency: Option<NonZeroU32>,
     /// Whether the gateway learns a lower limit for each agent from its latency. Default:
     /// `limits.concurrency.adaptive`.
     #[serde(default)]

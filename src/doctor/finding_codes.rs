@@ -201,7 +201,7 @@ finding_codes! {
 
     StoreUnusable = "GP0400", Error, "a SQLite file or its folder cannot be used",
         "let the user that runs the gateway write the folder, on a local disk";
-    StoreUnreachable = "GP0401", Error, "a database cannot be reached", "correct the URL, or start the database";
+    StoreUnreachable = "GP0401", Error, "a database or the server of the shared state cannot be reached", "correct the URL, or start the server";
     StoreNewer = "GP0402", Error, "a store has the schema of a newer gateway", "run the newer gateway";
     StoreOlder = "GP0403", Info, "a store has an older schema, which the next start migrates",
         "back the store up before the start";

@@ -1,4 +1,5 @@
-//! Stores: whether the gateway can use them, and which schema they have; and the folders for state.
+//! Stores and the server of the shared state: whether the gateway can use them, and which schema they have; and the
+//! folders for state.
 
 use super::{
     examined_config::ExaminedConfig,
@@ -8,7 +9,7 @@ use super::{
 };
 use crate::{
     config::GatewayConfig,
-    store::{StoreLocation, StoreProblem, StoreSchema, inspect_store},
+    store::{StoreLocation, StoreProblem, StoreSchema, inspect_state, inspect_store},
 };
 use std::path::Path;
 
@@ -43,6 +44,17 @@ pub async fn examine_stores(examined: ExaminedConfig<'_>) -> StoreExamination {
             let schema = inspect_store(&location, STEP_TIMEOUT).await;
             examination.findings.extend(store_finding(examined, &format!("tasks.{setting}"), &location, schema));
         }
+    }
+    if let Some(state) = &config.state
+        && let Err(why) = inspect_state(state, STEP_TIMEOUT).await
+    {
+        let (setting, name) = match (&state.redis, &state.database) {
+            (Some(redis), _) => ("state.redis.url", redis.url.to_string()),
+            (None, database) => ("state.database", database.as_ref().map(ToString::to_string).unwrap_or_default()),
+        };
+        let place = examined.place(setting);
+        let finding = Finding::new(FindingCode::StoreUnreachable, SubjectKind::Store, name, &why, place);
+        examination.findings.push(finding);
     }
     examination
 }

@@ -103,6 +103,8 @@ pub struct RouteRule {
     pub rate_limit: Option<Rate>,
     /// The concurrent calls to each agent.
     pub max_concurrency: Option<NonZeroU32>,
+    /// The concurrent calls to each agent of all gateways.
+    pub shared_max_concurrency: Option<NonZeroU32>,
     /// Whether the concurrency limit of each agent is adaptive.
     pub adaptive_concurrency: Option<bool>,
     /// Whether calls of the agents become tasks.
@@ -218,13 +220,15 @@ impl CompileRoute for AgentRouteCompiler {
         document_warnings.extend(findings.warnings);
         document_warnings.truncate(MAX_DOCUMENT_WARNINGS);
         let mut settings = self.defaults.clone();
-        let (mut rate, mut concurrency, mut adaptive, mut runs_as_task) = (None, None, None, None);
+        let (mut rate, mut concurrency, mut shared_concurrency, mut adaptive) = (None, None, None, None);
+        let mut runs_as_task = None;
         let mut allows_get = true;
         let (mut authentication, mut query_policy, mut error_details) = (None, None, None);
         for rule in self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str()))) {
             settings = rule.settings.with_fallback(&settings);
             rate = rule.rate_limit.or(rate);
             concurrency = rule.max_concurrency.or(concurrency);
+            shared_concurrency = rule.shared_max_concurrency.or(shared_concurrency);
             adaptive = rule.adaptive_concurrency.or(adaptive);
             runs_as_task = rule.runs_as_task.or(runs_as_task);
             allows_get = rule.allows_get.unwrap_or(allows_get);
@@ -253,6 +257,7 @@ impl CompileRoute for AgentRouteCompiler {
             declared_rates: agent.rate_limits.clone(),
             rate_limit: rate,
             max_concurrency: concurrency,
+            shared_max_concurrency: shared_concurrency,
             adaptive_concurrency: adaptive,
         };
         let limits = self.limits.register_agent(&agent.id, limit_settings);

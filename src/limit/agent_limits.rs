@@ -11,6 +11,7 @@ use super::{
     limit_store::{BucketScope, LimitStore},
     rate_buckets::RateBuckets,
     rate_rule::RateRule,
+    shared_concurrency::{SharedConcurrencyLimiter, SharedSlot, SharedSlots},
 };
 use crate::{
     agent::AgentId,
@@ -37,6 +38,8 @@ pub struct AgentLimitSettings {
     pub rate_limit: Option<Rate>,
     /// Maximum concurrency of this agent, instead of `limits.concurrency.max_per_agent`.
     pub max_concurrency: Option<NonZeroU32>,
+    /// Maximum concurrency of this agent of all gateways, instead of `limits.concurrency.shared_max_per_agent`.
+    pub shared_max_concurrency: Option<NonZeroU32>,
     /// Whether the concurrency limit adapts to the latency, instead of `limits.concurrency.adaptive`.
     pub adaptive_concurrency: Option<bool>,
 }
@@ -56,6 +59,27 @@ pub struct AgentLimits {
 pub(super) struct ActiveAgentLimits {
     pub(super) buckets: Vec<Arc<dyn RateBuckets>>,
     pub(super) concurrency: Option<Arc<ConcurrencyLimiter>>,
+    pub(super) shared_concurrency: Option<Arc<SharedConcurrencyLimiter>>,
+}
+
+/// What limits are made of.
+#[derive(Clone, Copy)]
+pub(super) struct LimitServices<'a> {
+    pub(super) store: &'a dyn LimitStore,
+    /// The slots that gateways share, if they share state.
+    pub(super) shared_slots: Option<&'a SharedSlots>,
+    pub(super) clock: &'a LimitClock,
+}
+
+/// What a call in flight holds.
+#[derive(Debug, Default)]
+pub(super) struct HeldSlots {
+    /// The slot in this gateway's concurrency, if it is limited.
+    pub(super) own: Option<ConcurrencySlot>,
+    /// The slot in the concurrency of all gateways, if it is limited.
+    pub(super) shared: Option<SharedSlot>,
+    /// The call as one of its caller's, if these are limited.
+    pub(super) of_caller: Option<CountedHold<ClientKey>>,
 }
 
 impl AgentLimits {
@@ -101,9 +125,9 @@ impl AgentLimits {
         &self,
         config: &LimitConfig,
         new_settings: Option<AgentLimitSettings>,
-        store: &dyn LimitStore,
-        clock: &LimitClock,
+        services: LimitServices<'_>,
     ) {
+        let LimitServices { store, shared_slots, clock } = services;
         let mut settings = self.settings.lock();
         if let Some(new_settings) = new_settings {
             *settings = new_settings;
@@ -134,7 +158,9 @@ impl AgentLimits {
             _ => max_concurrency
                 .map(|max_concurrency| Arc::new(ConcurrencyLimiter::new(max_concurrency, range, clock.clone()))),
         };
-        self.active.store(Arc::new(ActiveAgentLimits { buckets, concurrency: limiter }));
+        let shared_max = settings.shared_max_concurrency.or(config.concurrency.shared_max_per_agent);
+        let shared_concurrency = shared_slots.zip(shared_max).map(|(slots, max)| slots.open(self.id(), max));
+        self.active.store(Arc::new(ActiveAgentLimits { buckets, concurrency: limiter, shared_concurrency }));
     }
 
     /// Returns whether the limits hold no state: no call in flight, and every bucket full.
@@ -142,13 +168,10 @@ impl AgentLimits {
         self.in_flight() == 0 && self.active.load().buckets.iter().all(|buckets| buckets.is_idle())
     }
 
-    pub(super) fn issue_permit(
-        self: &Arc<Self>,
-        slot: Option<ConcurrencySlot>,
-        of_caller: Option<CountedHold<ClientKey>>,
-    ) -> Permit {
+    pub(super) fn issue_permit(self: &Arc<Self>, held: HeldSlots) -> Permit {
         self.in_flight.fetch_add(1, Relaxed);
-        Permit { agent: Arc::clone(self), slot, _of_caller: of_caller }
+        let HeldSlots { own, shared, of_caller } = held;
+        Permit { agent: Arc::clone(self), slot: own, _shared: shared, _of_caller: of_caller }
     }
 }
 
@@ -157,6 +180,8 @@ impl AgentLimits {
 pub struct Permit {
     agent: Arc<AgentLimits>,
     slot: Option<ConcurrencySlot>,
+    /// The slot in the concurrency of all gateways, if it is limited.
+    _shared: Option<SharedSlot>,
     /// The call as one of its caller's, if these are limited.
     _of_caller: Option<CountedHold<ClientKey>>,
 }

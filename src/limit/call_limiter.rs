@@ -2,12 +2,11 @@
 
 use super::{
     agent_limit_metrics::AgentLimitMetrics,
-    agent_limits::{ActiveAgentLimits, AgentLimitSettings, AgentLimits, Permit},
+    agent_limits::{ActiveAgentLimits, AgentLimitSettings, AgentLimits, HeldSlots, LimitServices, Permit},
     applicable_rates::ApplicableRates,
     body_budget::{BodyBudget, BodyBudgetLimits, BodyReservation},
     bucket_key::{BucketKey, RateLimitKey},
     clock::LimitClock,
-    concurrency_limiter::SlotRequest,
     config::{ConcurrencyConfig, LimitConfig},
     in_process::InProcessLimitStore,
     limit_draw::{AgentDraw, BucketDraw, LimitDraw},
@@ -18,11 +17,15 @@ use super::{
     load_shedding::LoadShedder,
     rate_buckets::RateBuckets,
     rate_rule::RateLimitStatus,
+    shared::SharedLimitStore,
+    shared_concurrency::{LeaseServer, SharedSlots},
+    slot_request::SlotRequest,
     websocket_counts::{CountedWebSocket, WebSocketCounts},
 };
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode},
+    store::SharedState,
     telemetry::{LimitKind, Metrics},
     values::{ClientKey, CountedHold, KeyedCounts, MaxShare, StoreAnswer},
 };
@@ -46,6 +49,8 @@ pub struct CallLimiter {
     pub(super) policy: ArcSwap<LimitPolicy>,
     pub(super) agents: Mutex<HashMap<AgentId, Arc<AgentLimits>>>,
     store: Box<dyn LimitStore>,
+    /// The slots that gateways share, if they share state.
+    shared_slots: Option<SharedSlots>,
     sweeps: AtomicUsize,
     calls_of_clients: Arc<KeyedCounts<ClientKey>>,
     body_budget: Arc<BodyBudget>,
@@ -62,6 +67,24 @@ impl CallLimiter {
     /// Returns every problem of the configuration, or why the store cannot be opened.
     pub fn new(config: &LimitConfig, metrics: Arc<Metrics>) -> Result<Self, Vec<String>> {
         Self::with_clock(config, metrics, LimitClock::new())
+    }
+
+    /// Creates limits whose rates and quotas are counted in shared state. Requires a tokio runtime.
+    ///
+    /// # Errors
+    /// Returns every problem of the configuration.
+    pub fn with_shared_state(
+        config: &LimitConfig,
+        metrics: Arc<Metrics>,
+        state: &Arc<SharedState>,
+    ) -> Result<Self, Vec<String>> {
+        let problems = config.problems();
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        let clock = LimitClock::new();
+        let store = SharedLimitStore::open(config, clock.clone(), &metrics, state);
+        Ok(Self::with_store(config, metrics, clock, Box::new(store)).with_lease_server(state.clone()))
     }
 
     pub(super) fn with_clock(
@@ -88,6 +111,7 @@ impl CallLimiter {
             policy: ArcSwap::from_pointee(LimitPolicy::new(config, None, &*store)),
             agents: Mutex::default(),
             store,
+            shared_slots: None,
             sweeps: AtomicUsize::new(0),
             calls_of_clients: Arc::default(),
             body_budget: Arc::default(),
@@ -96,6 +120,17 @@ impl CallLimiter {
             clock,
             metrics,
         }
+    }
+
+    /// Lets gateways share the slots of agents' concurrency. Requires a tokio runtime.
+    pub(super) fn with_lease_server(mut self, server: Arc<dyn LeaseServer>) -> Self {
+        let on_error = self.policy.load().config.on_error.of(LimitKind::SharedConcurrency);
+        self.shared_slots = Some(SharedSlots::start(server, on_error));
+        self
+    }
+
+    fn services(&self) -> LimitServices<'_> {
+        LimitServices { store: &*self.store, shared_slots: self.shared_slots.as_ref(), clock: &self.clock }
     }
 
     /// Applies a changed configuration. Buckets whose rate is unchanged keep their state.
@@ -112,9 +147,12 @@ impl CallLimiter {
         let policy = LimitPolicy::new(config, Some(&self.policy.load()), &*self.store);
         self.policy.store(Arc::new(policy));
         for agent in agents.values() {
-            agent.reconfigure(config, None, &*self.store, &self.clock);
+            agent.reconfigure(config, None, self.services());
         }
         drop(agents);
+        if let Some(slots) = &self.shared_slots {
+            slots.set_on_error(config.on_error.of(LimitKind::SharedConcurrency));
+        }
         self.store.reconfigure(config);
         Ok(())
     }
@@ -125,7 +163,7 @@ impl CallLimiter {
         let mut agents = self.agents.lock();
         let new_limits = || Arc::new(AgentLimits::new(id.clone()));
         let agent = Arc::clone(agents.entry(id.clone()).or_insert_with(new_limits));
-        agent.reconfigure(&self.policy.load().config, Some(settings), &*self.store, &self.clock);
+        agent.reconfigure(&self.policy.load().config, Some(settings), self.services());
         agent
     }
 
@@ -218,20 +256,49 @@ impl CallLimiter {
     /// 503 when the queue is full or the wait times out; 429 when the client has its share, or as many calls as one
     /// caller may have.
     pub async fn acquire_permit(&self, agent: &Arc<AgentLimits>, client: ClientKey) -> Result<Permit, Fault> {
-        let limiter = agent.active.load().concurrency.clone();
+        let active = agent.active.load_full();
         let policy = self.policy.load_full();
         let config = &policy.config.concurrency;
         let of_caller = self.count_call(client, config.max_per_caller).map_err(|max| {
             agent.metrics.record_limited_request(LimitKind::CallerConcurrency, &self.metrics);
             caller_concurrency_fault(max, config)
         })?;
-        let Some(limiter) = limiter else {
-            return Ok(agent.issue_permit(None, of_caller));
+        let request = self.slot_request(&policy, agent, &active, client);
+        let fixed = match &active.concurrency {
+            Some(limiter) => Some((limiter, limiter.acquire_fixed(&request).await?)),
+            None => None,
         };
-        let max_share = policy.config.max_share;
-        let request = SlotRequest { client, max_share, config, agent: &agent.metrics, metrics: &self.metrics };
-        let slot = limiter.acquire(request).await?;
-        Ok(agent.issue_permit(Some(slot), of_caller))
+        // After the fixed limit and before the adaptive one: a call that waits for another gateway holds no slot that the
+        // agent's latency is measured by.
+        let shared = match &active.shared_concurrency {
+            Some(limiter) => {
+                let client_slot = fixed.as_ref().and_then(|(_, slot)| slot.client_slot());
+                Some(limiter.acquire(&request, client_slot).await?)
+            }
+            None => None,
+        };
+        let own = match fixed {
+            Some((limiter, slot)) => Some(limiter.acquire_adaptive(&request, slot).await?),
+            None => None,
+        };
+        Ok(agent.issue_permit(HeldSlots { own, shared, of_caller }))
+    }
+
+    fn slot_request<'a>(
+        &'a self,
+        policy: &'a LimitPolicy,
+        agent: &'a AgentLimits,
+        active: &ActiveAgentLimits,
+        client: ClientKey,
+    ) -> SlotRequest<'a> {
+        SlotRequest {
+            client,
+            max_share: policy.config.max_share,
+            shared_max: active.shared_concurrency.as_ref().map(|limiter| limiter.max()),
+            config: &policy.config.concurrency,
+            agent: &agent.metrics,
+            metrics: &self.metrics,
+        }
     }
 
     /// Decides as [`CallLimiter::acquire_permit`] would now, and takes nothing. Returns the setting for
@@ -247,11 +314,17 @@ impl CallLimiter {
         if let Some(max) = max_of_caller {
             return Err(caller_concurrency_fault(max, config));
         }
-        let Some(limiter) = agent.active.load().concurrency.clone() else { return Ok(None) };
-        let max_share = policy.config.max_share;
-        let request = SlotRequest { client, max_share, config, agent: &agent.metrics, metrics: &self.metrics };
-        let awaited = limiter.inspect(&request).map_err(|refusal| refusal.fault(agent.id()))?;
-        Ok(awaited.map(setting_of))
+        let active = agent.active.load_full();
+        let request = self.slot_request(&policy, agent, &active, client);
+        if let Some(limiter) = &active.concurrency {
+            let awaited = limiter.inspect(&request).map_err(|refusal| refusal.fault(agent.id()))?;
+            if let Some(limit) = awaited {
+                return Ok(Some(setting_of(limit)));
+            }
+        }
+        let Some(limiter) = &active.shared_concurrency else { return Ok(None) };
+        let waits = limiter.inspect(config).map_err(|refusal| refusal.fault(agent.id()))?;
+        Ok(waits.then_some(setting_of(LimitKind::SharedConcurrency)))
     }
 
     /// Returns whether `limits.tiers` has the tier.
@@ -263,13 +336,17 @@ impl CallLimiter {
     pub fn try_acquire_permit(&self, agent: &Arc<AgentLimits>, client: ClientKey) -> Option<Permit> {
         let policy = self.policy.load();
         let of_caller = self.count_call(client, policy.config.concurrency.max_per_caller).ok()?;
-        match &agent.active.load().concurrency {
-            None => Some(agent.issue_permit(None, of_caller)),
-            Some(limiter) => {
-                let slot = limiter.try_acquire(client, policy.config.max_share)?;
-                Some(agent.issue_permit(Some(slot), of_caller))
-            }
-        }
+        let active = agent.active.load();
+        let request = self.slot_request(&policy, agent, &active, client);
+        let own = match &active.concurrency {
+            Some(limiter) => Some(limiter.try_acquire(&request)?),
+            None => None,
+        };
+        let shared = match &active.shared_concurrency {
+            Some(limiter) => Some(limiter.try_acquire()?),
+            None => None,
+        };
+        Some(agent.issue_permit(HeldSlots { own, shared, of_caller }))
     }
 
     /// Counts a call as one of its caller's, if these are limited; returns the limit if it is reached.
@@ -395,6 +472,9 @@ impl CallLimiter {
     /// # Errors
     /// Returns why the counts cannot be saved. The next call tries again.
     pub fn save_quotas(&self, ignore_interval: bool) -> Result<(), String> {
+        if let Some(slots) = self.shared_slots.as_ref().filter(|_| ignore_interval) {
+            slots.return_all();
+        }
         self.store.save(if ignore_interval { SaveReason::Shutdown } else { SaveReason::Periodic })
     }
 

@@ -8,18 +8,14 @@
 
 use super::{
     adaptive_concurrency::AdaptiveLimit,
-    agent_limit_metrics::AgentLimitMetrics,
-    client_shares::{ClientShares, ClientSlot, ClientUsage, CountGuard, count_up_to},
+    client_shares::{ClientShares, ClientSlot, ClientUsage, count_up_to},
     clock::{LimitClock, as_micros},
     concurrency_range::ConcurrencyRange,
     concurrency_refusal::ConcurrencyRefusal,
     config::ConcurrencyConfig,
+    slot_request::SlotRequest,
 };
-use crate::{
-    fault::Fault,
-    telemetry::{LimitKind, Metrics},
-    values::{ClientKey, MaxShare},
-};
+use crate::{fault::Fault, telemetry::LimitKind, values::MaxShare};
 use std::{
     num::NonZeroU32,
     pin::pin,
@@ -53,16 +49,6 @@ pub(super) struct ConcurrencyLimiter {
     clock: LimitClock,
 }
 
-/// A call that needs a slot.
-#[derive(Clone, Copy)]
-pub(super) struct SlotRequest<'a> {
-    pub(super) client: ClientKey,
-    pub(super) max_share: MaxShare,
-    pub(super) config: &'a ConcurrencyConfig,
-    pub(super) agent: &'a AgentLimitMetrics,
-    pub(super) metrics: &'a Metrics,
-}
-
 /// The adaptive limit, and the calls that wait for it.
 #[derive(Debug)]
 struct AdaptiveState {
@@ -70,20 +56,26 @@ struct AdaptiveState {
     wait_queue: WaitQueue,
 }
 
-impl SlotRequest<'_> {
-    /// Counts a refused call, and returns its fault.
-    #[cold]
-    fn refuse(&self, refusal: &ConcurrencyRefusal<'_>) -> Fault {
-        self.agent.record_limited_request(refusal.limit(), self.metrics);
-        refusal.fault(self.agent.id())
-    }
-}
-
 impl AdaptiveState {
     /// Returns the refusal of a call beyond the adaptive limit.
     fn refusal<'w>(&self, why: &'w str) -> ConcurrencyRefusal<'w> {
         let retry_after = self.limit.baseline_latency().unwrap_or(Duration::ZERO).min(MAX_RETRY_AFTER);
         ConcurrencyRefusal::Adaptive { limit: self.limit.current(), retry_after, why }
+    }
+}
+
+/// One call's slot below the fixed maximum, before the adaptive limit.
+#[derive(Debug)]
+pub(super) struct FixedSlot {
+    permit: OwnedSemaphorePermit,
+    /// `None` if clients have no shares.
+    client_slot: Option<ClientSlot>,
+}
+
+impl FixedSlot {
+    /// Returns the client's slot, if clients have shares.
+    pub(super) fn client_slot(&self) -> Option<&ClientSlot> {
+        self.client_slot.as_ref()
     }
 }
 
@@ -123,38 +115,49 @@ impl ConcurrencyLimiter {
     }
 
     /// Acquires a slot if one is free and no call is queued.
-    pub(super) fn try_acquire(self: &Arc<Self>, client: ClientKey, max_share: MaxShare) -> Option<ConcurrencySlot> {
+    pub(super) fn try_acquire(self: &Arc<Self>, request: &SlotRequest<'_>) -> Option<ConcurrencySlot> {
+        let max_share = request.max_share;
         let client_slot = if max_share.is_unlimited() {
             None
         } else {
-            Some(self.clients.usage(client).try_acquire(self.max_slots(max_share))?)
+            Some(self.clients.usage(request.client).try_acquire(self.max_slots(request))?)
         };
         let permit = Arc::clone(&self.slots).try_acquire_owned().ok()?;
         self.try_acquire_adaptive(client_slot.as_ref(), max_share, true).then(|| self.new_slot(permit, client_slot))
     }
 
-    /// Acquires a slot, or waits for one in the queue, in order of arrival.
-    pub(super) async fn acquire(self: &Arc<Self>, request: SlotRequest<'_>) -> Result<ConcurrencySlot, Fault> {
+    /// Acquires a slot below the fixed maximum, or waits for one in the queue, in order of arrival.
+    pub(super) async fn acquire_fixed(&self, request: &SlotRequest<'_>) -> Result<FixedSlot, Fault> {
         let client_slot = if request.max_share.is_unlimited() {
             None
         } else {
             let usage = self.clients.usage(request.client);
-            Some(match usage.try_acquire(self.max_slots(request.max_share)) {
+            Some(match usage.try_acquire(self.max_slots(request)) {
                 Some(slot) => slot,
-                None => self.wait_for_share(&request, &usage).await?,
+                None => self.wait_for_share(request, &usage).await?,
             })
         };
         let permit = match Arc::clone(&self.slots).try_acquire_owned() {
             Ok(permit) => permit,
-            Err(_) => self.wait_for_fixed_limit(&request, client_slot.as_ref()).await?,
+            Err(_) => self.wait_for_fixed_limit(request, client_slot.as_ref()).await?,
         };
+        Ok(FixedSlot { permit, client_slot })
+    }
+
+    /// Counts a call with a slot below the adaptive limit, or waits until it is, in order of arrival.
+    pub(super) async fn acquire_adaptive(
+        self: &Arc<Self>,
+        request: &SlotRequest<'_>,
+        slot: FixedSlot,
+    ) -> Result<ConcurrencySlot, Fault> {
+        let FixedSlot { permit, client_slot } = slot;
         if !self.try_acquire_adaptive(client_slot.as_ref(), request.max_share, true) {
-            self.wait_for_adaptive_limit(&request, client_slot.as_ref()).await?;
+            self.wait_for_adaptive_limit(request, client_slot.as_ref()).await?;
         }
         Ok(self.new_slot(permit, client_slot))
     }
 
-    /// Decides as [`ConcurrencyLimiter::acquire`] would now, and takes nothing. Returns the limit for which the call would
+    /// Decides as both would now, and takes nothing. Returns the limit for which the call would
     /// wait, if it would.
     ///
     /// # Errors
@@ -163,7 +166,7 @@ impl ConcurrencyLimiter {
         let SlotRequest { client, max_share, config, .. } = *request;
         let usage = if max_share.is_unlimited() { None } else { self.clients.known_usage(client) };
         let share_of_queue = max_share.of_count(config.max_queued);
-        if let Some(usage) = usage.as_ref().filter(|usage| !usage.has_free_slot(self.max_slots(max_share))) {
+        if let Some(usage) = usage.as_ref().filter(|usage| !usage.has_free_slot(self.max_slots(request))) {
             let has_place = usage.waiting_for_share() < share_of_queue;
             let share = Some(LimitKind::ConcurrencyShare);
             return if has_place { Ok(share) } else { Err(self.share_refusal(request)) };
@@ -198,14 +201,14 @@ impl ConcurrencyLimiter {
     }
 
     /// Returns how many slots one client may have.
-    fn max_slots(&self, max_share: MaxShare) -> u32 {
-        max_share.of_count(self.max_concurrency.get())
+    fn max_slots(&self, request: &SlotRequest<'_>) -> u32 {
+        request.max_slots(self.max_concurrency.get())
     }
 
     /// Waits until a call of the same client ends.
     async fn wait_for_share(&self, request: &SlotRequest<'_>, usage: &Arc<ClientUsage>) -> Result<ClientSlot, Fault> {
         let SlotRequest { max_share, config, agent, .. } = *request;
-        let (max_slots, max_wait) = (self.max_slots(max_share), config.queue_timeout.get());
+        let (max_slots, max_wait) = (self.max_slots(request), config.queue_timeout.get());
         let max_waiting = max_share.of_count(config.max_queued);
         let slot = usage.acquire(max_slots, max_waiting, max_wait, || agent.track_queued_call()).await;
         slot.ok_or_else(|| request.refuse(&self.share_refusal(request)))
@@ -213,12 +216,17 @@ impl ConcurrencyLimiter {
 
     /// Returns the refusal of a call whose client has its share of the slots.
     fn share_refusal(&self, request: &SlotRequest<'_>) -> ConcurrencyRefusal<'static> {
-        let (max_slots, retry_after) = (self.max_slots(request.max_share), request.config.queue_timeout.get());
+        let (max_slots, retry_after) = (self.max_slots(request), request.config.queue_timeout.get());
+        let max_concurrency = request.max_of_agent(self.max_concurrency.get());
         // At least one slot is the client's: of an agent with one, its share is the whole.
-        if max_slots >= self.max_concurrency.get() {
-            return self.fixed_limit_refusal(request, "queue_timeout elapsed or wait queue full");
+        let why = "queue_timeout elapsed or wait queue full";
+        if max_slots < max_concurrency {
+            ConcurrencyRefusal::Share { max_slots, max_concurrency, retry_after }
+        } else if max_concurrency < self.max_concurrency.get() {
+            ConcurrencyRefusal::Shared { max_concurrency, retry_after, why }
+        } else {
+            self.fixed_limit_refusal(request, why)
         }
-        ConcurrencyRefusal::Share { max_slots, max_concurrency: self.max_concurrency, retry_after }
     }
 
     /// Returns the refusal of a call beyond the fixed maximum.
@@ -235,7 +243,7 @@ impl ConcurrencyLimiter {
     ) -> Result<OwnedSemaphorePermit, Fault> {
         let config = request.config;
         let refusal = |why: &str| request.refuse(&self.fixed_limit_refusal(request, why));
-        let _queued = self.join_queue(request, client_slot)?;
+        let _queued = request.join_queue(client_slot)?;
         let Some(guard) = count_up_to(&self.queued, config.max_queued) else {
             return Err(refusal("wait queue full"));
         };
@@ -249,24 +257,6 @@ impl ConcurrencyLimiter {
         }
     }
 
-    /// Counts the call as one of its client in the wait queues, of which the client may have its share.
-    fn join_queue<'a>(
-        &self,
-        request: &SlotRequest<'_>,
-        client_slot: Option<&'a ClientSlot>,
-    ) -> Result<Option<CountGuard<'a>>, Fault> {
-        let SlotRequest { max_share, config, .. } = *request;
-        let Some(client_slot) = client_slot else { return Ok(None) };
-        let max_queued = max_share.of_count(config.max_queued);
-        if config.max_queued == 0 {
-            return Ok(None);
-        }
-        client_slot.usage().join_queue(max_queued).map(Some).ok_or_else(|| {
-            let retry_after = config.queue_timeout.get();
-            request.refuse(&ConcurrencyRefusal::QueueShare { max_queued, retry_after })
-        })
-    }
-
     /// Waits until a response frees the adaptive limit. Then wakes the next queued call if the limit allows more calls.
     async fn wait_for_adaptive_limit(
         &self,
@@ -277,7 +267,7 @@ impl ConcurrencyLimiter {
         let Some(adaptive) = self.adaptive.get() else { return Ok(()) };
         let baseline = || adaptive.limit.baseline_latency().unwrap_or(Duration::ZERO);
         let refusal = |why: &str| request.refuse(&adaptive.refusal(why));
-        let _queued = self.join_queue(request, client_slot)?;
+        let _queued = request.join_queue(client_slot)?;
         let Some(mut entry) = adaptive.wait_queue.try_join(config, &self.clock, baseline) else {
             return Err(refusal("wait queue full"));
         };

@@ -1,6 +1,6 @@
 //! The faults of calls that get no slot of an agent's concurrency.
 
-use super::limit_refusal::setting_of;
+use super::limit_refusal::{LimitRefusal, setting_of};
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode},
@@ -12,13 +12,17 @@ use std::{fmt::Display, num::NonZeroU32, time::Duration};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ConcurrencyRefusal<'a> {
     /// The client has its share of the slots.
-    Share { max_slots: u32, max_concurrency: NonZeroU32, retry_after: Duration },
+    Share { max_slots: u32, max_concurrency: u32, retry_after: Duration },
     /// The client has its share of the wait queue.
     QueueShare { max_queued: u32, retry_after: Duration },
     /// The fixed maximum is reached.
     Fixed { max_concurrency: NonZeroU32, retry_after: Duration, why: &'a str },
     /// The adaptive limit is reached.
     Adaptive { limit: u32, retry_after: Duration, why: &'a str },
+    /// The maximum of all gateways is reached.
+    Shared { max_concurrency: u32, retry_after: Duration, why: &'a str },
+    /// The maximum of all gateways cannot be checked, and calls are refused then.
+    Unavailable,
 }
 
 impl ConcurrencyRefusal<'_> {
@@ -28,6 +32,7 @@ impl ConcurrencyRefusal<'_> {
             Self::Share { .. } | Self::QueueShare { .. } => LimitKind::ConcurrencyShare,
             Self::Fixed { .. } => LimitKind::Concurrency,
             Self::Adaptive { .. } => LimitKind::AdaptiveConcurrency,
+            Self::Shared { .. } | Self::Unavailable => LimitKind::SharedConcurrency,
         }
     }
 
@@ -59,6 +64,12 @@ impl ConcurrencyRefusal<'_> {
                 let fault = agent_overloaded("The agent is at its adaptive concurrency limit, which all callers share");
                 with_detail(fault, retry_after, &format_args!("adaptive concurrency limit {limit} reached, {why}"))
             }
+            Self::Shared { max_concurrency, retry_after, why } => {
+                let text = "The agent is at its concurrency limit, which all callers of all gateways share";
+                let detail = format!("shared concurrency limit {max_concurrency} reached, {why}");
+                with_detail(agent_overloaded(text), retry_after, &detail)
+            }
+            Self::Unavailable => LimitRefusal::StoreUnavailable(LimitKind::SharedConcurrency).into_fault(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Configuration of limits: rates, quotas, concurrency, load shedding, and the number of tracked keys.
 
+use super::on_error::OnErrorConfig;
 use crate::values::{ByteSize, ConfigDuration, ConfigPath, MaxShare, Rate};
 use std::{
     collections::BTreeMap,
@@ -48,6 +49,8 @@ pub struct LimitConfig {
     /// one bucket until others are idle. 1 to 100000000. Default: 1000000, about 40 MB for each kind.
     #[schemars(range(min = 1, max = 100_000_000))]
     pub max_tracked_keys: usize,
+    /// What the limits do while the shared state (`state`) cannot be reached. Without `state` it has no effect.
+    pub on_error: OnErrorConfig,
     /// Limits in shadow mode, beside those in force: a call that one of them would have refused passes, and is reported in
     /// the access log and in `gatepost_shadow_denials_total`. Default: none.
     pub shadow: Option<ShadowLimitConfig>,
@@ -77,6 +80,7 @@ impl Default for LimitConfig {
             max_buffered_bodies: ByteSize::from_kib(256 << 10),
             max_scheduling_delay: Some(ConfigDuration::from_millis(50)),
             max_tracked_keys: 1_000_000,
+            on_error: OnErrorConfig::default(),
             shadow: None,
             quota_state_file: None,
         }
@@ -143,6 +147,9 @@ pub struct ConcurrencyConfig {
     /// Maximum number of concurrent calls to one agent, 1 to 1000000; null for no limit, which also disables the
     /// adaptive limit. Default: 1000.
     pub max_per_agent: Option<NonZeroU32>,
+    /// Maximum number of concurrent calls to one agent of all gateways that share `state`, 1 to 1000000; besides
+    /// `max_per_agent`, which each gateway counts for itself. Requires `state`. Default: null, no such limit.
+    pub shared_max_per_agent: Option<NonZeroU32>,
     /// Maximum number of concurrent calls of one caller to all agents, beyond it 429; null for no limit besides its
     /// share of each agent. Default: null.
     pub max_per_caller: Option<NonZeroU32>,
@@ -164,6 +171,7 @@ impl Default for ConcurrencyConfig {
     fn default() -> Self {
         Self {
             max_per_agent: Some(NonZeroU32::MIN.saturating_add(999)),
+            shared_max_per_agent: None,
             max_per_caller: None,
             adaptive: true,
             min_concurrency: 4,
@@ -183,6 +191,11 @@ impl LimitConfig {
         if self.concurrency.max_per_agent.is_some_and(|max| max.get() > 1_000_000) {
             problems
                 .push("concurrency.max_per_agent: is out of bounds (at most 1000000; null for unlimited)".to_owned());
+        }
+        if self.concurrency.shared_max_per_agent.is_some_and(|max| max.get() > 1_000_000) {
+            let problem =
+                "concurrency.shared_max_per_agent: is out of bounds (at most 1000000; null for no such limit)";
+            problems.push(problem.to_owned());
         }
         if !(1..=1_000).contains(&self.concurrency.min_concurrency) {
             problems.push(format!(

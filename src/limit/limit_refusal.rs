@@ -94,6 +94,7 @@ pub(super) const fn setting_of(limit: LimitKind) -> &'static str {
         LimitKind::DailyQuota => "limits.quota.per_day",
         LimitKind::MonthlyQuota => "limits.quota.per_month",
         LimitKind::Concurrency => "limits.concurrency.max_per_agent",
+        LimitKind::SharedConcurrency => "limits.concurrency.shared_max_per_agent",
         LimitKind::CallerConcurrency => "limits.concurrency.max_per_caller",
         LimitKind::AdaptiveConcurrency => "limits.concurrency.adaptive",
         LimitKind::LoadShedding => "limits.max_scheduling_delay",

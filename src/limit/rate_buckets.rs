@@ -5,31 +5,22 @@ use super::{
     limit_refusal::LimitExceeded,
     rate_rule::{RateLimitStatus, RateRule},
 };
-use std::{fmt::Debug, num::NonZeroU32};
+use std::{any::Any, fmt::Debug, num::NonZeroU32};
 
 /// Buckets of one rule, which a [`LimitStore`](super::LimitStore) opened: a bucket for each key, or a single one.
-///
-/// `acquire` and `refund` are the part that this process knows. A store in this process draws from it. A shared store
-/// draws from it the tokens that the shared bucket granted ahead, or, while the shared bucket cannot be reached, the
-/// gateway's share of the rate.
 pub trait RateBuckets: Debug + Send + Sync {
     /// Returns the rule.
     fn rule(&self) -> &RateRule;
 
-    /// Acquires `count` tokens, or none.
-    ///
-    /// # Errors
-    /// The state of the bucket if it has fewer tokens.
-    fn acquire(&self, key: BucketKey, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded>;
+    /// Returns the buckets of a store in this process.
+    fn in_process(&self) -> Option<&dyn InProcessBuckets> {
+        None
+    }
 
-    /// Decides as [`RateBuckets::acquire`] would, and takes nothing.
-    ///
-    /// # Errors
-    /// The state of the bucket if it has fewer tokens.
-    fn inspect(&self, key: BucketKey, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded>;
-
-    /// Refunds `count` acquired tokens.
-    fn refund(&self, key: BucketKey, count: NonZeroU32);
+    /// Returns the buckets of a store outside this process, as the type that the store knows.
+    fn as_shared(&self) -> Option<&dyn Any> {
+        None
+    }
 
     /// Returns whether every bucket that is not tracked per key is full. Buckets of keys are evicted when they are full,
     /// and need no check.
@@ -47,4 +38,22 @@ pub trait RateBuckets: Debug + Send + Sync {
     /// Returns for how many keys memory is allocated.
     #[cfg(test)]
     fn capacity(&self) -> usize;
+}
+
+/// Buckets of one rule in this process, which know everything of a draw.
+pub trait InProcessBuckets: Debug {
+    /// Acquires `count` tokens, or none.
+    ///
+    /// # Errors
+    /// The state of the bucket if it has fewer tokens.
+    fn acquire(&self, key: BucketKey, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded>;
+
+    /// Decides as [`InProcessBuckets::acquire`] would, and takes nothing.
+    ///
+    /// # Errors
+    /// The state of the bucket if it has fewer tokens.
+    fn inspect(&self, key: BucketKey, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded>;
+
+    /// Refunds `count` acquired tokens.
+    fn refund(&self, key: BucketKey, count: NonZeroU32);
 }

@@ -23,8 +23,9 @@ pub use document_store::{
 pub use metered_store::{measure_documents, measure_tasks};
 pub use shared::{
     ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, IdempotencyRecords, KeyBounds, KeyClaim, KeyReply,
-    KeyShard, OutcomeReply, OutcomeRequest, RedisConfig, SentinelConfig, ShardReply, SharedState, StateConfig,
-    StateError, TokenBatch, TokenEntry, TokenLimit, TokenReply, UpkeepReply, UpkeepRequest,
+    KeyShard, LeaseBatch, LeaseEntry, LeaseReply, OutcomeReply, OutcomeRequest, RedisConfig, SentinelConfig,
+    ShardReply, SharedState, StateConfig, StateError, TokenBatch, TokenEntry, TokenLimit, TokenReply, UpkeepReply,
+    UpkeepRequest, inspect_state,
 };
 pub use store_connections::StoreConnections;
 pub use store_inspection::{StoreProblem, StoreSchema, inspect_store};

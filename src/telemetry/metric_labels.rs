@@ -144,6 +144,7 @@ label! {
         DailyQuota "day" "The daily quota of a caller.";
         MonthlyQuota "month" "The monthly quota of a caller.";
         Concurrency "concurrency" "The configured concurrency limit of an agent.";
+        SharedConcurrency "shared-concurrency" "The concurrency limit of an agent that gateways share.";
         AdaptiveConcurrency "adaptive" "The adaptive concurrency limit of an agent.";
         ConcurrencyShare "share" "The share of one caller of an agent's concurrency.";
         CallerConcurrency "caller-concurrency" "The concurrent calls of a caller.";

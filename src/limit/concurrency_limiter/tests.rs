@@ -1,6 +1,7 @@
 //! Tests of who is admitted at the adaptive limit, and of who is woken.
 
 use super::*;
+use crate::{limit::agent_limit_metrics::AgentLimitMetrics, telemetry::Metrics, values::ClientKey};
 use futures_util::poll;
 
 const RANGE: ConcurrencyRange = ConcurrencyRange { min: 1, max: 4 };
@@ -43,7 +44,13 @@ async fn one_wake_up_admits_each_queued_call_below_the_limit_and_no_other() {
     let agent = AgentLimitMetrics::new("a".parse().unwrap());
     let acquire = || {
         let (client, max_share) = (ClientKey::new(1), MaxShare::UNLIMITED);
-        Box::pin(limiter.acquire(SlotRequest { client, max_share, config: &config, agent: &agent, metrics: &metrics }))
+        let request =
+            SlotRequest { client, max_share, shared_max: None, config: &config, agent: &agent, metrics: &metrics };
+        let limiter = &limiter;
+        Box::pin(async move {
+            let slot = limiter.acquire_fixed(&request).await?;
+            limiter.acquire_adaptive(&request, slot).await
+        })
     };
     let mut calls = [acquire(), acquire(), acquire()];
     for call in &mut calls {

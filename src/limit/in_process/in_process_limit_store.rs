@@ -7,11 +7,12 @@ use super::{
 };
 use crate::{
     limit::{
+        bucket_key::BucketKey,
         clock::LimitClock,
         config::LimitConfig,
         limit_draw::LimitDraw,
         limit_store::{BucketScope, DrawResult, InspectionResult, LimitStore, SaveReason},
-        rate_buckets::RateBuckets,
+        rate_buckets::{InProcessBuckets, RateBuckets},
         rate_rule::{RateLimitStatus, RateRule},
     },
     telemetry::Metrics,
@@ -51,11 +52,11 @@ impl InProcessLimitStore {
 
     fn acquire_now(&self, draw: &LimitDraw<'_>) -> DrawResult {
         let mut tightest: Option<RateLimitStatus> = None;
-        for (at, bucket) in draw.buckets().enumerate() {
-            match bucket.buckets.acquire(bucket.key, draw.count) {
+        for (at, (buckets, key)) in buckets_of(draw).enumerate() {
+            match buckets.acquire(key, draw.count) {
                 Ok(status) => tightest = Some(status.more_restrictive(tightest)),
                 Err(exceeded) => {
-                    draw.buckets().take(at).for_each(|bucket| bucket.buckets.refund(bucket.key, draw.count));
+                    buckets_of(draw).take(at).for_each(|(buckets, key)| buckets.refund(key, draw.count));
                     return Err(exceeded.into());
                 }
             }
@@ -87,7 +88,7 @@ impl LimitStore for InProcessLimitStore {
     }
 
     fn inspect<'a>(&'a self, draw: &LimitDraw<'_>) -> StoreAnswer<'a, Vec<InspectionResult>> {
-        let buckets = draw.buckets().map(|bucket| bucket.buckets.inspect(bucket.key, draw.count));
+        let buckets = buckets_of(draw).map(|(buckets, key)| buckets.inspect(key, draw.count));
         let quota = draw.quota.iter();
         let quotas = quota.flat_map(|quota| self.quotas.inspect(quota, draw.count, &self.clock.calendar_now()));
         StoreAnswer::Ready(buckets.chain(quotas).map(|result| result.map_err(Into::into)).collect())
@@ -134,6 +135,11 @@ impl LimitStore for InProcessLimitStore {
     }
 }
 
+/// Returns the buckets of a draw. Those of another store do not occur, because this one has opened them.
+fn buckets_of<'a>(draw: &LimitDraw<'a>) -> impl Iterator<Item = (&'a dyn InProcessBuckets, BucketKey)> + use<'a> {
+    draw.buckets().filter_map(|bucket| bucket.buckets.in_process().map(|buckets| (buckets, bucket.key)))
+}
+
 fn refund_buckets(draw: &LimitDraw<'_>) {
-    draw.buckets().for_each(|bucket| bucket.buckets.refund(bucket.key, draw.count));
+    buckets_of(draw).for_each(|(buckets, key)| buckets.refund(key, draw.count));
 }

@@ -7,7 +7,7 @@ use crate::{
         bucket_key::BucketKey,
         clock::LimitClock,
         limit_refusal::LimitExceeded,
-        rate_buckets::RateBuckets,
+        rate_buckets::{InProcessBuckets, RateBuckets},
         rate_rule::{RateLimitStatus, RateRule},
     },
     telemetry::{Event, Metrics},
@@ -88,11 +88,7 @@ impl<C: BucketStore> TokenBucket<C> {
     }
 }
 
-impl<C: BucketStore + Debug + Send + Sync> RateBuckets for TokenBucket<C> {
-    fn rule(&self) -> &RateRule {
-        &self.rule
-    }
-
+impl<C: BucketStore + Debug + Send + Sync> InProcessBuckets for TokenBucket<C> {
     fn acquire(&self, key: BucketKey, count: NonZeroU32) -> Result<RateLimitStatus, LimitExceeded> {
         self.decide(BucketAccess { key: key.hash(), is_inspection: false }, count)
     }
@@ -108,6 +104,16 @@ impl<C: BucketStore + Debug + Send + Sync> RateBuckets for TokenBucket<C> {
             // The closure returns `Some`, so that the update succeeds. The least state is 1, because 0 is a new bucket.
             let _ = state.fetch_update(AcqRel, Acquire, |full_at| Some(full_at.saturating_sub(nanos).max(1)));
         });
+    }
+}
+
+impl<C: BucketStore + Debug + Send + Sync> RateBuckets for TokenBucket<C> {
+    fn rule(&self) -> &RateRule {
+        &self.rule
+    }
+
+    fn in_process(&self) -> Option<&dyn InProcessBuckets> {
+        Some(self)
     }
 
     fn is_idle(&self) -> bool {

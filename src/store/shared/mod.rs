@@ -8,12 +8,15 @@ mod config;
 mod engine_health;
 mod idempotency_engine;
 mod idempotency_records;
+mod lease_engine;
+mod lease_exchange;
 mod postgres;
 mod redis;
 mod redis_url;
 mod shared_state;
 mod state_engine;
 mod state_error;
+mod state_inspection;
 mod token_exchange;
 
 pub use config::{RedisConfig, SentinelConfig, StateConfig};
@@ -22,6 +25,8 @@ pub use idempotency_engine::{
     OutcomeRequest, ShardReply, UpkeepReply, UpkeepRequest,
 };
 pub use idempotency_records::IdempotencyRecords;
+pub use lease_exchange::{LeaseBatch, LeaseEntry, LeaseReply};
 pub use shared_state::SharedState;
 pub use state_error::StateError;
+pub use state_inspection::inspect_state;
 pub use token_exchange::{TokenBatch, TokenEntry, TokenLimit, TokenReply};

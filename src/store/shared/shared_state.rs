@@ -3,6 +3,7 @@
 use super::{
     config::StateConfig,
     engine_health::EngineHealth,
+    lease_exchange::{LeaseBatch, LeaseReply},
     postgres::PostgresEngine,
     redis::RedisEngine,
     state_engine::{HeartbeatReply, StateEngine, StateResult},
@@ -27,6 +28,8 @@ use tokio::{task::JoinSet, time::timeout};
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a gateway counts as alive after a heartbeat.
 const HEARTBEAT_LIFETIME: Duration = Duration::from_secs(5);
+/// How long slots are leased after an exchange, by the clock of the server.
+const LEASE_LIFETIME: Duration = Duration::from_secs(5);
 /// Deadline of a heartbeat, which includes connecting.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Delays between heartbeats while the server does not answer; each is varied by a half.
@@ -162,6 +165,21 @@ impl SharedState {
         trip: impl Future<Output = StateResult<T>>,
     ) -> StateResult<T> {
         self.inner.guard(kind, deadline, trip).await
+    }
+
+    /// Returns how long slots are leased after an exchange, by the clock of the server.
+    pub fn lease_lifetime(&self) -> Duration {
+        LEASE_LIFETIME
+    }
+
+    /// Exchanges slots of agents in one trip of at most [`SharedState::limit_timeout`].
+    ///
+    /// # Errors
+    /// Why there is no reply; the batches may have been applied.
+    pub async fn exchange_leases(&self, batches: &[LeaseBatch]) -> Result<Vec<Vec<LeaseReply>>, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.exchange_leases(&connection.gateway, LEASE_LIFETIME, batches);
+        connection.guard(StoreKind::Limits, connection.limit_timeout, trip).await
     }
 
     /// Ends the heartbeat of this gateway, so that the others count without it.

@@ -1,4 +1,4 @@
-//! The tests that run programs which are not needed to build: brokers, reverse proxies, PostgreSQL, a Matrix homeserver,
+//! The tests that run programs which are not needed to build: brokers, reverse proxies, PostgreSQL, Redis, a Matrix homeserver,
 //! an OpenID provider, the reference implementation of `agent://`, the SDKs of A2A, MQTT libraries of Python,
 //! schemathesis, gRPC, promtool, valgrind, Helm, dpkg, curl, Node.js. Some of these programs are fetched from npm and PyPI at the first run.
 //!
@@ -29,6 +29,8 @@ mod packaging;
 mod registry_store;
 mod reverse_proxies;
 mod shared_directory;
+mod shared_limits;
+mod shared_state_contract;
 mod support;
 mod task_databases;
 mod tracing_grpc;

@@ -6,7 +6,7 @@ use tokio_postgres::{Client, Error};
 
 /// The steps that create the schema. The version of a schema is the number of steps that it has. A released step never
 /// changes: a change is a new step.
-const STEPS: &[&str] = &[include_str!("schema_of_tokens.sql")];
+const STEPS: &[&str] = &[include_str!("schema_of_tokens.sql"), include_str!("schema_of_leases.sql")];
 
 /// Statements that delete expired rows; $1 is the maximum of rows that one of them deletes. They lock no row for which
 /// another gateway waits, and skip rows that are in use.
@@ -14,6 +14,9 @@ pub(super) const DELETE_EXPIRED: &[&str] = &[
     "delete from gatepost_shared_tokens where id = any (array(
         select id from gatepost_shared_tokens where ends_at <= (select gatepost_shared_now())
         order by ends_at limit $1 for update skip locked))",
+    "delete from gatepost_shared_leases where id = any (array(
+        select id from gatepost_shared_leases where ends_at <= (select gatepost_shared_now())
+        limit $1 for update skip locked))",
     "delete from gatepost_shared_batches where gateway = any (array(
         select gateway from gatepost_shared_batches where ends_at <= (select gatepost_shared_now())
         limit $1 for update skip locked))",

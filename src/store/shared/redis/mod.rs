@@ -5,6 +5,7 @@ mod idempotency_scripts;
 mod redis_connection;
 mod redis_engine;
 mod redis_idempotency;
+mod redis_leases;
 mod redis_script;
 
 pub(super) use redis_engine::RedisEngine;

@@ -24,6 +24,7 @@ pub(in crate::store::shared) struct RedisEngine {
     tokens: RedisScript,
     heartbeat: RedisScript,
     pub(super) idempotency: IdempotencyScripts,
+    pub(super) leases: RedisScript,
 }
 
 impl RedisEngine {
@@ -34,7 +35,18 @@ impl RedisEngine {
             tokens: RedisScript::new(include_str!("tokens.lua")),
             heartbeat: RedisScript::new(include_str!("heartbeat.lua")),
             idempotency: IdempotencyScripts::new(),
+            leases: RedisScript::new(include_str!("leases.lua")),
         }
+    }
+
+    /// Connects, and waits for a reply.
+    ///
+    /// # Errors
+    /// Why the server cannot be used.
+    pub(in crate::store::shared) async fn ping(&self) -> StateResult<()> {
+        let mut link = self.connection.connect().await?;
+        let result = link.query::<String>(&cmd("PING")).await;
+        result.map(drop).map_err(|why| self.connection.convert_error(&why))
     }
 
     /// Returns the name of a key: the prefix, the shard in braces, which a cluster hashes alone, and what it is.

@@ -46,6 +46,18 @@ impl Postgres {
         connection.await.unwrap().unwrap();
     }
 
+    /// Returns the number that a query of the database with this name or URL selects.
+    pub async fn query_number(&self, database: &str, query: &str) -> i64 {
+        let name = database.rsplit('/').next().unwrap();
+        let address = format!("host=127.0.0.1 port={} user=postgres dbname={name}", self.port.number());
+        let (client, connection) = tokio_postgres::connect(&address, tokio_postgres::NoTls).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let number = client.query_one(query, &[]).await.unwrap().get(0);
+        drop(client);
+        connection.await.unwrap().unwrap();
+        number
+    }
+
     /// Enables TLS with this certificate, besides plain text.
     pub async fn enable_tls(&self, issued: &IssuedCertificate) {
         let (certificate, key) = issued.write(self.folder.path(), "server");
@@ -67,7 +79,29 @@ impl Postgres {
             let id = rustix::process::Pid::from_child(&self.process);
             // SIGQUIT is an immediate shutdown: the next start recovers from the write-ahead log.
             let _ = rustix::process::kill_process(id, rustix::process::Signal::QUIT);
+            // A paused server does not notice it.
+            self.resume();
             let _ = self.process.wait();
+        }
+    }
+
+    /// Makes the server and the processes of its connections hang: they keep the connections and do not reply.
+    pub fn pause(&self) {
+        self.signal_all(rustix::process::Signal::STOP);
+    }
+
+    /// Ends a pause.
+    pub fn resume(&self) {
+        self.signal_all(rustix::process::Signal::CONT);
+    }
+
+    /// The server first, which starts the other processes.
+    fn signal_all(&self, signal: rustix::process::Signal) {
+        let server = self.process.id();
+        for id in std::iter::once(server).chain(children_of(server)) {
+            let id = rustix::process::Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
+            // A process may have ended meanwhile.
+            let _ = rustix::process::kill_process(id, signal);
         }
     }
 
@@ -98,6 +132,18 @@ fn create_cluster() -> TempDir {
         .unwrap();
     assert!(output.status.success(), "initdb failed: {}", String::from_utf8_lossy(&output.stderr));
     folder
+}
+
+fn children_of(parent: u32) -> Vec<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let ids = processes.filter_map(|process| process.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |id: &u32| {
+        // The name in parentheses may contain spaces; the state and the parent's id follow it.
+        let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+        fields.split_whitespace().nth(1).and_then(|id| id.parse().ok()) == Some(parent)
+    };
+    ids.filter(is_child).collect()
 }
 
 async fn run(folder: &Path, port: u16) -> Child {

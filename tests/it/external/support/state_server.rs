@@ -1,0 +1,110 @@
+//! A server of the state that gateways share: Redis or PostgreSQL, with what tests do to it.
+
+use super::{postgres::Postgres, redis::Redis};
+use gatepost::{
+    store::{SharedState, StateConfig},
+    telemetry::Metrics,
+};
+use serde_json::json;
+use std::sync::Arc;
+
+/// A server with one database.
+pub enum StateServer {
+    Redis(Redis),
+    Postgres { server: Postgres, url: String },
+}
+
+impl StateServer {
+    pub async fn redis() -> Self {
+        Self::Redis(Redis::start().await)
+    }
+
+    pub async fn postgres() -> Self {
+        let mut server = Postgres::start().await;
+        let url = server.create_database().await;
+        Self::Postgres { server, url }
+    }
+
+    /// The section `state` of a gateway's configuration, as JSON.
+    pub fn section(&self) -> serde_json::Value {
+        match self {
+            Self::Redis(server) => json!({"redis": {"url": server.url()}, "timeout": "1s"}),
+            Self::Postgres { url, .. } => json!({"database": url, "timeout": "1s"}),
+        }
+    }
+
+    /// Opens the state as one more gateway.
+    pub async fn open(&self) -> Arc<SharedState> {
+        let config: StateConfig = serde_json::from_value(self.section()).unwrap();
+        assert_eq!(config.problems(), [""; 0]);
+        SharedState::open(&config, &Metrics::new().unwrap()).await.unwrap()
+    }
+
+    /// Writes everything to disk. PostgreSQL loses the tokens of the last moments in a crash.
+    pub async fn persist(&self) {
+        if let Self::Postgres { server, url } = self {
+            server.run_sql(url, "checkpoint").await;
+        }
+    }
+
+    /// Stops the server at once.
+    pub fn stop(&mut self) {
+        match self {
+            Self::Redis(server) => server.stop(),
+            Self::Postgres { server, .. } => server.stop(),
+        }
+    }
+
+    /// Starts the stopped server again, with its data.
+    pub async fn restart(&mut self) {
+        match self {
+            Self::Redis(server) => server.restart().await,
+            Self::Postgres { server, .. } => server.restart().await,
+        }
+    }
+
+    /// Deletes everything, the schema of a database too.
+    pub async fn lose_data(&mut self) {
+        match self {
+            Self::Redis(server) => {
+                server.stop();
+                server.restart_empty().await;
+            }
+            Self::Postgres { server, url } => {
+                server.run_sql(url, "drop schema public cascade; create schema public").await;
+            }
+        }
+    }
+
+    /// Makes the server hang: it keeps its connections and does not reply.
+    pub fn pause(&self) {
+        match self {
+            Self::Redis(server) => server.pause(),
+            Self::Postgres { server, .. } => server.pause(),
+        }
+    }
+
+    /// Ends a pause.
+    pub fn resume(&self) {
+        match self {
+            Self::Redis(server) => server.resume(),
+            Self::Postgres { server, .. } => server.resume(),
+        }
+    }
+
+    /// Returns how many buckets and quotas the server holds.
+    pub async fn token_entries(&self) -> i64 {
+        match self {
+            Self::Redis(server) => {
+                let client = redis::Client::open(server.url()).unwrap();
+                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                let keys: Vec<String> =
+                    redis::cmd("KEYS").arg("*:tokens:*").query_async(&mut connection).await.unwrap();
+                i64::try_from(keys.len()).unwrap()
+            }
+            Self::Postgres { server, url } => {
+                server.query_number(url, "select count(*) from gatepost_shared_tokens").await
+            }
+        }
+    }
+}
