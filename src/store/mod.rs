@@ -27,6 +27,8 @@ pub use shared::{
     ShardReply, SharedState, StateConfig, StateError, TokenBatch, TokenEntry, TokenLimit, TokenReply, UpkeepReply,
     UpkeepRequest, inspect_state,
 };
+#[cfg(test)]
+pub use shared::{FakeBehavior, FakeServer};
 pub use store_connections::StoreConnections;
 pub use store_inspection::{StoreProblem, StoreSchema, inspect_store};
 pub use store_opening::{StoreLocation, check_location, open_documents, open_tasks};

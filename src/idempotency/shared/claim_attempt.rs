@@ -9,10 +9,8 @@ use crate::{
     },
     store::{ClaimReply, ClaimRequest, KeyClaim, StateError},
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// How long after the deadline of its caller a claim may still be made, because the server's clock is known only roughly.
 const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);

@@ -9,11 +9,8 @@ use crate::{
     },
     store::KeyClaim,
 };
-use std::{
-    collections::HashMap,
-    time::{Duration, Instant},
-};
-use tokio::sync::watch;
+use std::{collections::HashMap, time::Duration};
+use tokio::{sync::watch, time::Instant};
 
 /// Approximate size of an outcome that waits to be stored, besides its response.
 pub(super) const PENDING_OVERHEAD: usize = 1_024;

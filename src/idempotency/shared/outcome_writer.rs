@@ -11,10 +11,8 @@ use crate::{
     store::{OutcomeReply, OutcomeRequest, StateError},
     values::{Backoff, jittered},
 };
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 const MIN_DELAY: Duration = Duration::from_millis(100);
 const MAX_DELAY: Duration = Duration::from_secs(2);

@@ -5,9 +5,9 @@ use parking_lot::Mutex;
 use std::{
     collections::VecDeque,
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
-    time::{Duration, Instant},
+    time::Duration,
 };
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 /// Maximum number of claims that wait. The leases of further ones end, and their outcomes count as unknown.
 const MAX_RELEASES: usize = 100_000;

@@ -12,8 +12,9 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
+use tokio::time::Instant;
 
 /// How long a claim is valid without an extension.
 pub(super) const LEASE: Duration = Duration::from_secs(5);

@@ -12,11 +12,8 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
-use tokio::sync::Semaphore;
+use std::{sync::Arc, time::Duration};
+use tokio::{sync::Semaphore, time::Instant};
 
 /// Maximum size of the outcomes that wait to be stored, in bytes.
 const MAX_PENDING_SIZE: usize = 64 << 20;

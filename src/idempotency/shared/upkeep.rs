@@ -9,10 +9,8 @@ use crate::{
     values::{Backoff, jittered},
 };
 use futures_util::future::join_all;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
+use tokio::time::Instant;
 
 /// Time between two extensions of a lease.
 const EXTENSION_INTERVAL: Duration = Duration::from_secs(1);

@@ -6,6 +6,8 @@
 
 mod config;
 mod engine_health;
+#[cfg(test)]
+mod fake_engine;
 mod idempotency_engine;
 mod idempotency_records;
 mod lease_engine;
@@ -20,6 +22,8 @@ mod state_inspection;
 mod token_exchange;
 
 pub use config::{RedisConfig, SentinelConfig, StateConfig};
+#[cfg(test)]
+pub use fake_engine::{FakeBehavior, FakeServer};
 pub use idempotency_engine::{
     ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, KeyBounds, KeyClaim, KeyReply, KeyShard, OutcomeReply,
     OutcomeRequest, ShardReply, UpkeepReply, UpkeepRequest,
