@@ -109,7 +109,8 @@ impl GatewayAssembly {
         }
         let directory = build_directory(file, &search_indexer, registry, &resolver, Some(&auth))
             .map_err(|problems| prefix_problems("directory", problems))?;
-        let stores = tasks_wiring::open(file, &policy, TaskTelemetry { metrics: &metrics, tracer: &tracer }).await?;
+        let telemetry = TaskTelemetry { metrics: &metrics, tracer: &tracer };
+        let stores = tasks_wiring::open(file, &policy, telemetry, shared_state.as_ref()).await?;
         let delegation = build_delegation(file, &directory)?;
         let on_demand = open_on_demand_registries(file, &policy, &catalogue)
             .map_err(|problems| prefix_problems("agents", problems))?;

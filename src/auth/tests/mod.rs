@@ -96,9 +96,10 @@ async fn call(
 }
 
 /// Returns the parts of a refusal that the caller sees.
-fn visible_refusal(outcome: Result<Arc<Caller>, AuthRefusal>) -> (u16, String, Vec<(&'static str, String)>) {
+fn visible_refusal(outcome: Result<Arc<Caller>, AuthRefusal>) -> (u16, String, Vec<(String, String)>) {
     let fault = outcome.map(|caller| panic!("{} was admitted", caller.id)).unwrap_err().fault;
-    (fault.http_status(), fault.message().to_owned(), fault.headers().to_vec())
+    let headers = fault.headers().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    (fault.http_status(), fault.message().to_owned(), headers.collect())
 }
 
 async fn wait_until<F: Future<Output = bool>>(description: &str, mut condition: impl FnMut() -> F) {

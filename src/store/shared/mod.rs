@@ -6,6 +6,10 @@
 
 mod config;
 mod engine_health;
+#[cfg(test)]
+mod fake_engine;
+mod idempotency_engine;
+mod idempotency_records;
 mod lease_engine;
 mod lease_exchange;
 mod postgres;
@@ -18,6 +22,13 @@ mod state_inspection;
 mod token_exchange;
 
 pub use config::{RedisConfig, SentinelConfig, StateConfig};
+#[cfg(test)]
+pub use fake_engine::{FakeBehavior, FakeServer};
+pub use idempotency_engine::{
+    ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, KeyBounds, KeyClaim, KeyReply, KeyShard, OutcomeReply,
+    OutcomeRequest, ShardReply, UpkeepReply, UpkeepRequest,
+};
+pub use idempotency_records::IdempotencyRecords;
 pub use lease_exchange::{LeaseBatch, LeaseEntry, LeaseReply};
 pub use shared_state::SharedState;
 pub use state_error::StateError;

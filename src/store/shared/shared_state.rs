@@ -76,10 +76,19 @@ impl SharedState {
             }
             (None, None) => return Err("redis: required, unless there is a database".to_owned()),
         };
+        Ok(Self::with_engine(engine, config.timeout.get(), metrics).await)
+    }
+
+    /// Opens the state of an engine, as [`SharedState::open`] does.
+    pub(super) async fn with_engine(
+        engine: Box<dyn StateEngine>,
+        limit_timeout: Duration,
+        metrics: &Arc<Metrics>,
+    ) -> Arc<Self> {
         let inner = Arc::new(StateConnection {
             engine,
             gateway: uuid::Uuid::new_v4().simple().to_string().into(),
-            limit_timeout: config.timeout.get(),
+            limit_timeout,
             health: EngineHealth::default(),
             gateways: AtomicU32::new(1),
             clock_offset: AtomicI64::new(0),
@@ -88,7 +97,7 @@ impl SharedState {
         inner.beat().await;
         let mut heartbeat = JoinSet::new();
         heartbeat.spawn(keep_beating(Arc::clone(&inner)));
-        Ok(Arc::new(Self { inner, _heartbeat: heartbeat }))
+        Arc::new(Self { inner, _heartbeat: heartbeat })
     }
 
     /// Returns the id of this process among the gateways.
@@ -123,6 +132,11 @@ impl SharedState {
         Duration::from_micros(u64::try_from(server).unwrap_or_default())
     }
 
+    /// Returns the number of shards; at least 1.
+    pub fn shards(&self) -> u8 {
+        self.inner.engine.shards().max(1)
+    }
+
     /// Returns the shard of a key.
     pub fn shard_of(&self, key: u64) -> u8 {
         u8::try_from(key % u64::from(self.inner.engine.shards())).unwrap_or_default()
@@ -136,6 +150,21 @@ impl SharedState {
         let connection = &self.inner;
         let trip = connection.engine.exchange_tokens(&connection.gateway, batches);
         connection.guard(StoreKind::Limits, connection.limit_timeout, trip).await
+    }
+
+    /// Returns the engine, for a trip that [`SharedState::guard`] makes.
+    pub(super) fn engine(&self) -> &dyn StateEngine {
+        &*self.inner.engine
+    }
+
+    /// Makes a trip within `deadline`, unless the breaker is open, and records what became of it.
+    pub(super) async fn guard<T>(
+        &self,
+        kind: StoreKind,
+        deadline: Duration,
+        trip: impl Future<Output = StateResult<T>>,
+    ) -> StateResult<T> {
+        self.inner.guard(kind, deadline, trip).await
     }
 
     /// Returns how long slots are leased after an exchange, by the clock of the server.

@@ -29,6 +29,7 @@ mod packaging;
 mod registry_store;
 mod reverse_proxies;
 mod shared_directory;
+mod shared_idempotency;
 mod shared_limits;
 mod shared_state_contract;
 mod support;

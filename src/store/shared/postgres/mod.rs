@@ -4,6 +4,7 @@
 mod connection_set;
 mod postgres_connection;
 mod postgres_engine;
+mod postgres_idempotency;
 mod postgres_leases;
 mod state_schema;
 

@@ -6,7 +6,8 @@ use tokio_postgres::{Client, Error};
 
 /// The steps that create the schema. The version of a schema is the number of steps that it has. A released step never
 /// changes: a change is a new step.
-const STEPS: &[&str] = &[include_str!("schema_of_tokens.sql"), include_str!("schema_of_leases.sql")];
+const STEPS: &[&str] =
+    &[include_str!("schema_of_tokens.sql"), include_str!("schema_of_leases.sql"), include_str!("schema_of_keys.sql")];
 
 /// Statements that delete expired rows; $1 is the maximum of rows that one of them deletes. They lock no row for which
 /// another gateway waits, and skip rows that are in use.

@@ -1,6 +1,7 @@
 //! The state engine in Redis.
 
 use super::{
+    idempotency_scripts::IdempotencyScripts,
     redis_connection::RedisConnection,
     redis_script::{RedisScript, ScriptArguments},
 };
@@ -22,6 +23,7 @@ pub(in crate::store::shared) struct RedisEngine {
     pub(super) connection: RedisConnection,
     tokens: RedisScript,
     heartbeat: RedisScript,
+    pub(super) idempotency: IdempotencyScripts,
     pub(super) leases: RedisScript,
 }
 
@@ -32,6 +34,7 @@ impl RedisEngine {
             connection: RedisConnection::new(config),
             tokens: RedisScript::new(include_str!("tokens.lua")),
             heartbeat: RedisScript::new(include_str!("heartbeat.lua")),
+            idempotency: IdempotencyScripts::new(),
             leases: RedisScript::new(include_str!("leases.lua")),
         }
     }

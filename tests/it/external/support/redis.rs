@@ -53,6 +53,11 @@ impl Redis {
         self.restart().await;
     }
 
+    /// The folder with the server's data.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Makes the server hang (SIGSTOP): it keeps its connections and does not reply.
     pub fn pause(&self) {
         kill_process(Pid::from_child(&self.process), Signal::STOP).unwrap();
