@@ -22,6 +22,8 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How much earlier than the server a gateway takes a lease for ended, because clocks run differently.
 const LEASE_MARGIN: Duration = Duration::from_millis(500);
+/// Trips without a reply after which calls are decided without the server.
+const MAX_FAILURES: u32 = 3;
 /// Maximum of slots that calls which do not wait ask for between two exchanges.
 const MAX_HINTS: u32 = 16;
 
@@ -93,8 +95,8 @@ pub(super) struct LeaseAccount {
     queued: VecDeque<Waiter>,
     /// Whether the server knows of calls that wait.
     reported_waiting: bool,
-    /// Whether the last trip had no reply.
-    has_failed: bool,
+    /// Trips without a reply since the last reply.
+    failures: u32,
     /// When the exchanger was asked to visit the account.
     wake_at: Option<Duration>,
 }
@@ -117,7 +119,7 @@ impl LeaseAccount {
             sent_draws: 0,
             queued: VecDeque::new(),
             reported_waiting: false,
-            has_failed: false,
+            failures: 0,
             wake_at: None,
         }
     }
@@ -147,7 +149,7 @@ impl LeaseAccount {
             return SlotAttempt::Granted;
         }
         match times.on_error {
-            _ if self.can_reach_server(times) => {
+            _ if times.is_available => {
                 let has_queue = self.queued.iter().any(|waiter| !waiter.is_closed());
                 if has_queue { SlotAttempt::MustQueue } else { SlotAttempt::MustDraw }
             }
@@ -159,6 +161,8 @@ impl LeaseAccount {
     /// Asks for one slot more with the next exchange, for a call that does not wait.
     pub(super) fn hint(&mut self) {
         self.hints = self.hints.saturating_add(1).min(MAX_HINTS);
+        // So that the slot is kept for it, while slots are.
+        self.peak = self.peak.max(self.in_use.saturating_add(self.hints));
     }
 
     /// Adds a call that waits for the reply of the server.
@@ -185,13 +189,13 @@ impl LeaseAccount {
 
     /// Returns whether a call would get a slot, as far as is known: one that the gateway has, or one that the server has.
     pub(super) fn is_free(&self, times: LeaseTimes) -> bool {
-        let may_draw = self.can_reach_server(times) && self.total < self.max;
+        let may_draw = times.is_available && self.total < self.max;
         !self.has_waiting_calls() && (may_draw || self.in_use < self.usable(times))
     }
 
     /// Returns whether calls are refused because the server cannot be reached.
     pub(super) fn is_closed(&self, times: LeaseTimes) -> bool {
-        !self.can_reach_server(times) && times.on_error == OnError::Closed && self.in_use >= self.usable(times)
+        !times.is_available && times.on_error == OnError::Closed && self.in_use >= self.usable(times)
     }
 
     /// Begins an exchange: returns what to send, and keeps no more slots than that.
@@ -221,7 +225,7 @@ impl LeaseAccount {
 
     /// Applies a reply to what was sent at `sent_at`. Calls that wait get the slots that were added.
     pub(super) fn finish_exchange(&mut self, reply: LeaseReply, sent_at: Duration, lifetime: Duration) {
-        self.has_failed = false;
+        self.failures = 0;
         self.slots = reply.slots;
         self.lease_end = sent_at + lifetime.saturating_sub(LEASE_MARGIN);
         (self.total, self.share) = (reply.total, reply.share.min(self.max));
@@ -230,9 +234,15 @@ impl LeaseAccount {
         self.refuse_draws();
     }
 
-    /// Decides the calls that wait for a reply which does not come.
+    /// Records that there is no reply. While the server is taken for available, the calls wait for the next trips; after
+    /// some of them, or if it is not available, they are decided without it.
     pub(super) fn fail_exchange(&mut self, times: LeaseTimes) {
-        self.has_failed = true;
+        self.failures = self.failures.saturating_add(1);
+        self.wake_at = None;
+        if times.is_available && self.failures < MAX_FAILURES {
+            return;
+        }
+        let times = LeaseTimes { is_available: false, ..times };
         // Also those that have arrived since.
         self.sent_draws = self.drawing.len();
         self.grant_up_to(self.usable(times));
@@ -248,15 +258,17 @@ impl LeaseAccount {
     /// Returns how long the next exchange has time; `None` if the server need not hear of the agent.
     pub(super) fn next_exchange(&self, times: LeaseTimes) -> Option<Duration> {
         let idle = self.leased(times.now).saturating_sub(self.in_use);
-        if self.has_waiting_calls() {
+        if self.failures > 0 && !self.has_waiting_calls() {
+            // The server may be busy, and may count slots that the gateway has given back.
+            Some(IDLE_INTERVAL)
+        } else if self.has_waiting_calls() {
             Some(MIN_POLL_INTERVAL + random_duration(MAX_POLL_INTERVAL - MIN_POLL_INTERVAL))
         } else if self.hints > 0 {
             Some(Duration::ZERO)
         } else if idle > 0 && self.keeps_idle_slots() {
             Some(IDLE_INTERVAL)
         } else if idle > 0 || self.reported_waiting {
-            // After a trip without a reply there is no hurry: the server may be busy.
-            Some(if self.has_failed { IDLE_INTERVAL } else { RETURN_DELAY })
+            Some(RETURN_DELAY)
         } else {
             (self.in_use > 0).then_some(RENEWAL_INTERVAL)
         }
@@ -269,14 +281,15 @@ impl LeaseAccount {
         is_needed.then(|| *self.wake_at.insert(at))
     }
 
+    /// Returns how soon the server must hear of a call that has begun without it.
+    pub(super) fn report_delay(&self, times: LeaseTimes) -> Option<Duration> {
+        (self.in_use > self.leased(times.now)).then_some(IDLE_INTERVAL)
+    }
+
     /// Returns how soon slots must be given back after a call has ended, if they must before the next renewal.
     pub(super) fn return_delay(&self, times: LeaseTimes) -> Option<Duration> {
         let is_idle = self.leased(times.now) > self.in_use;
-        (is_idle && !self.keeps_idle_slots() && self.can_reach_server(times)).then_some(RETURN_DELAY)
-    }
-
-    fn can_reach_server(&self, times: LeaseTimes) -> bool {
-        times.is_available && !self.has_failed
+        (is_idle && !self.keeps_idle_slots() && times.is_available).then_some(RETURN_DELAY)
     }
 
     fn has_waiting_calls(&self) -> bool {
@@ -300,8 +313,9 @@ impl LeaseAccount {
     fn usable(&self, times: LeaseTimes) -> u32 {
         let leased = self.leased(times.now);
         match times.on_error {
-            _ if self.can_reach_server(times) => leased.min(self.share),
-            OnError::Local => leased.max((self.max / times.gateways.max(1)).max(1)),
+            _ if times.is_available => leased.min(self.share),
+            // Not more if more are leased: others may have begun to count for themselves.
+            OnError::Local => (self.max / times.gateways.max(1)).max(1),
             OnError::Open => u32::MAX,
             OnError::Closed => leased,
         }

@@ -8,9 +8,9 @@ use std::{
         atomic::{AtomicU8, Ordering::Relaxed},
         mpsc::SyncSender,
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::{sync::mpsc::UnboundedSender, time::Instant};
 
 /// What the exchanger is asked to do.
 #[derive(Debug)]

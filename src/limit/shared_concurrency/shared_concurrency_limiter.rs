@@ -91,7 +91,7 @@ impl SharedConcurrencyLimiter {
     /// Acquires a slot without waiting, if the gateway has one and no call waits. If not, draws one for a later call.
     pub(in crate::limit) fn try_acquire(self: &Arc<Self>) -> Option<SharedSlot> {
         let mut account = self.account.lock();
-        match account.try_take(self.context.times()) {
+        match self.try_take(&mut account) {
             SlotAttempt::Granted => Some(SharedSlot(Arc::clone(self))),
             SlotAttempt::MustDraw => {
                 account.hint();
@@ -116,7 +116,7 @@ impl SharedConcurrencyLimiter {
         let refusal = |why| request.refuse(&self.refusal(request.config, why));
         let drawn = {
             let mut account = self.account.lock();
-            match account.try_take(self.context.times()) {
+            match self.try_take(&mut account) {
                 SlotAttempt::Granted => return Ok(SharedSlot(Arc::clone(self))),
                 SlotAttempt::Unavailable => return Err(request.refuse(&ConcurrencyRefusal::Unavailable)),
                 SlotAttempt::MustQueue => None,
@@ -162,6 +162,15 @@ impl SharedConcurrencyLimiter {
         drop(account);
         let has_place = self.queued.load(SeqCst) < config.max_queued;
         if has_place { Ok(true) } else { Err(self.refusal(config, "wait queue full")) }
+    }
+
+    fn try_take(&self, account: &mut LeaseAccount) -> SlotAttempt {
+        let times = self.context.times();
+        let attempt = account.try_take(times);
+        if let Some(delay) = account.report_delay(times) {
+            self.wake(account, delay);
+        }
+        attempt
     }
 
     fn enqueue(self: &Arc<Self>) -> WaitingCall<'_> {

@@ -5,6 +5,7 @@ mod concurrency_permits;
 mod overload;
 mod quotas;
 mod rates;
+mod shared_concurrency;
 mod shares;
 mod store_contract;
 

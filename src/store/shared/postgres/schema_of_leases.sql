@@ -24,7 +24,8 @@ declare
     slot_limit integer := maximum;
 begin
     select coalesce(jsonb_object_agg(key, value), '{}'), coalesce(sum((value ->> 0)::integer), 0),
-            coalesce(bool_or((value ->> 1)::integer > 0), false), count(*) + 1
+            coalesce(bool_or((value ->> 1)::integer > 0), false),
+            count(*) filter (where (value ->> 0)::integer > 0 or (value ->> 1)::integer > 0) + 1
         into leases, others, others_wait, contenders
         from jsonb_each(stored)
         where key <> this_gateway and (value ->> 3)::double precision > now_micros;
@@ -44,11 +45,10 @@ begin
         leases := leases || jsonb_build_object(this_gateway, own);
     else
         slots := greatest(held, least(wanted, slot_limit, maximum - others));
-        -- A call that waits gets one of the added slots.
-        if slots > 0 or waiting > slots - held then
-            leases := leases || jsonb_build_object(this_gateway, jsonb_build_array(
-                slots, greatest(0, waiting - (slots - held)), this_sequence, now_micros + lifetime));
-        end if;
+        -- A call that waits gets one of the added slots. Also without slots, the number of the batch shows that an earlier
+        -- one is late.
+        leases := leases || jsonb_build_object(this_gateway, jsonb_build_array(
+            slots, greatest(0, waiting - (slots - held)), this_sequence, now_micros + lifetime));
     end if;
     total := others + slots;
 end

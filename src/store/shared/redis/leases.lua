@@ -22,7 +22,10 @@ for entry = 1, #KEYS do
         if lease[4] <= now then
             redis.call('HDEL', key, leases[field])
         elseif leases[field] ~= gateway then
-            others, contenders = others + lease[1], contenders + 1
+            others = others + lease[1]
+            if lease[1] > 0 or lease[2] > 0 then
+                contenders = contenders + 1
+            end
             if lease[2] > 0 then
                 waiters[#waiters + 1] = lease[1]
             end
@@ -45,12 +48,9 @@ for entry = 1, #KEYS do
         slots = math.max(held, math.min(wanted, limit, max - others))
         -- A call that waits gets one of the added slots.
         waiting = math.max(0, waiting - (slots - held))
-        if slots > 0 or waiting > 0 then
-            redis.call('HSET', key, gateway, string.format('%.0f %.0f %.0f %.0f', slots, waiting, sequence, now + lifetime))
-            redis.call('PEXPIRE', key, lifetime)
-        else
-            redis.call('HDEL', key, gateway)
-        end
+        -- Also without slots: the number of the batch shows that an earlier one is late.
+        redis.call('HSET', key, gateway, string.format('%.0f %.0f %.0f %.0f', slots, waiting, sequence, now + lifetime))
+        redis.call('PEXPIRE', key, lifetime)
     end
     replies[3 * entry - 2], replies[3 * entry - 1], replies[3 * entry] = slots, others + slots, share
 end
