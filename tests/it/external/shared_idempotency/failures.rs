@@ -222,7 +222,7 @@ async fn r45_after_a_failover_to_a_replica_keys_are_known() {
 async fn r45_a_server_that_comes_back_with_older_data_is_found_by_the_gateway_that_knows_better() {
     for mut server in servers().await {
         let agent = CountingAgent::start(Duration::ZERO).await;
-        let [one, other] = two_gateways(&server, &agent, "{ttl: 5s}").await;
+        let [one, other] = two_gateways(&server, &agent, "{ttl: 1m}").await;
         assert_eq!(call(&one, "old").await.status, 200);
         let backup = server.back_up().await;
         eventually_within(RECOVERY_TIME, "the server is back", async || call(&one, "new").await.status == 200).await;
@@ -233,6 +233,7 @@ async fn r45_a_server_that_comes_back_with_older_data_is_found_by_the_gateway_th
         eventually_within(RECOVERY_TIME, "the loss is found", async || losses().await == Some(1.0)).await;
         eventually_within(RECOVERY_TIME, "the old key is known", async || call(&other, "old").await.status == 200)
             .await;
+        assert_eq!(call(&one, "old").await.header("idempotent-replayed"), Some("true"));
         for gate in [&one, &other] {
             call(gate, "new").await.expect_fault(503, "Overloaded");
         }
