@@ -361,6 +361,7 @@ begin
     if stored.key is null or stored.gateway <> this_gateway or stored.number <> claim_number then
         result := 'lost';
     elsif stored.completion is not null then
+        -- The reply to an earlier request was lost.
         result := 'stored';
     else
         if is_stored then
@@ -379,9 +380,11 @@ begin
             if is_stored then
                 changes := changes || (this_client, stored.slot, 0, outcome_size)::gatepost_shared_key_change;
             end if;
-            insert into gatepost_shared_key_marks values (this_gateway, this_number, now_micros) on conflict do nothing;
             result := 'stored';
         end if;
+    end if;
+    if result = 'stored' then
+        insert into gatepost_shared_key_marks values (this_gateway, this_number, now_micros) on conflict do nothing;
     end if;
     perform gatepost_shared_count_keys(changes);
 end

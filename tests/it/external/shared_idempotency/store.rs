@@ -12,7 +12,10 @@ use gatepost::{
         FirstCallClaim, FirstOutcome, IdempotencyConfig, IdempotencyKeys, KeyLookup, KeyedRequest, OnDataLoss,
         request_digest,
     },
-    store::{SharedState, StateConfig},
+    store::{
+        ClaimReply, ClaimRequest, IdempotencyRecords, KeyBounds, KeyClaim, KeyShard, OutcomeReply, OutcomeRequest,
+        SharedState, StateConfig,
+    },
     telemetry::Metrics,
     values::{ClientKey, MaxShare},
 };
@@ -451,5 +454,49 @@ async fn r45_after_a_loss_of_data_new_keys_are_claimed_where_the_operator_wants_
         .await;
         eventually("the loss is reported", async || one.losses() == 1).await;
         assert!(one.state.is_available());
+    }
+}
+
+#[tokio::test]
+async fn r45_a_request_that_was_sent_again_after_a_lost_reply_is_no_loss_of_data() {
+    for server in servers().await {
+        let records = IdempotencyRecords::new(&server.open().await);
+        let deadline = Duration::from_secs(5);
+        let shard = |confirmed| KeyShard {
+            shard: 0,
+            epoch: None,
+            new_epoch: 7,
+            confirmed,
+            ttl: Duration::from_secs(60),
+            lease: Duration::from_secs(5),
+        };
+        let bounds = KeyBounds {
+            max_keys: 10,
+            max_size: 10_000,
+            max_client_keys: 10,
+            max_client_size: 10_000,
+            record_size: 512,
+        };
+        let claim = |key, number| KeyClaim { key: [key; 32], digest: [2; 32], client: u64::MAX, number };
+        let request = |key, number| ClaimRequest {
+            claim: claim(key, number),
+            not_after: records.state().server_time() + deadline,
+            refuses_after_loss: true,
+            bounds,
+        };
+        for confirmed in [0, 1] {
+            let reply = records.claim(shard(confirmed), &request(1, 1), deadline).await.unwrap();
+            assert_eq!((reply.value, reply.lost_for), (ClaimReply::Claimed, Duration::ZERO));
+        }
+        for number in [2, 3] {
+            let outcome = OutcomeRequest { claim: claim(1, 1), number, outcome: Bytes::from_static(b"x"), bounds };
+            let reply = records.complete(shard(number - 1), &outcome, deadline).await.unwrap();
+            assert_eq!((reply.value, reply.lost_for), (OutcomeReply::Stored, Duration::ZERO));
+        }
+        let reply = records.claim(shard(3), &request(9, 4), deadline).await.unwrap();
+        assert_eq!((reply.value, reply.lost_for), (ClaimReply::Claimed, Duration::ZERO));
+        // A number that the server has never confirmed is one that it has lost.
+        let reply = records.claim(shard(99), &request(8, 5), deadline).await.unwrap();
+        assert!(matches!(reply.value, ClaimReply::DataLost { remaining } if remaining > Duration::from_secs(60)));
     }
 }

@@ -9,6 +9,8 @@ local record = find(key)
 if record and record.claim ~= claim then
     return { 'lost', epoch, '', lost_for }
 elseif record and record.state == 'D' then
+    -- The reply to an earlier request was lost.
+    mark(ARGV[11])
     return { 'stored', epoch, '', lost_for }
 elseif not record then
     -- The shard has lost the claim. The outcome keeps the call from being repeated.
