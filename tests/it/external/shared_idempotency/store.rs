@@ -2,7 +2,7 @@
 
 use super::servers;
 use crate::{
-    external::support::state_server::StateServer,
+    external::support::{redis::Redis, state_server::StateServer},
     support::{eventually, eventually_within},
 };
 use bytes::Bytes;
@@ -455,6 +455,28 @@ async fn r45_after_a_loss_of_data_new_keys_are_claimed_where_the_operator_wants_
         eventually("the loss is reported", async || one.losses() == 1).await;
         assert!(one.state.is_available());
     }
+}
+
+#[tokio::test]
+async fn r45_the_nodes_of_a_cluster_hold_the_keys_of_different_clients_within_common_bounds() {
+    let redis = Redis::start_cluster().await;
+    let section = serde_json::json!({"redis": {"url": redis.url(), "cluster": true}});
+    let mut config = IdempotencyConfig::default();
+    config.max_keys = 200;
+    config.store_timeout = "5s".parse().unwrap();
+    let (one, other) = (TestGateway::connect(&section, &config).await, TestGateway::connect(&section, &config).await);
+    for client in 2..62 {
+        one.complete_of(client, "payment", &client.to_string()).await;
+    }
+    // One client takes its share, and then its own oldest keys make room.
+    for number in 0..300 {
+        other.complete_of(1, &format!("k{number}"), "done").await;
+    }
+    for client in 2..62 {
+        assert_eq!(other.stored_of(client, "payment").await.unwrap(), client.to_string());
+    }
+    assert!(one.stored_of(1, "k299").await.is_some());
+    drop(one.claim_of(1, "k0").await);
 }
 
 #[tokio::test]
