@@ -17,7 +17,7 @@ use tokio::time::Instant;
 const MIN_DELAY: Duration = Duration::from_millis(100);
 const MAX_DELAY: Duration = Duration::from_secs(2);
 /// Requests in which the server may make room for one outcome.
-const MAX_ROUNDS: u32 = 50;
+const MAX_ROUNDS: u32 = 100;
 
 /// Writes the outcome of a claim, for as long as its record lives. Then the claim ends in this gateway.
 pub(super) async fn write_outcome(keys: Arc<SharedKeys>, mut pending: PendingOutcome) {

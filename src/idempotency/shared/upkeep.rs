@@ -30,7 +30,10 @@ pub(super) async fn keep_claims(keys: Arc<SharedKeys>) {
     loop {
         let started = Instant::now();
         if keys.records.state().is_available() {
-            maintain_shards(&keys).await;
+            // Without a lifetime, keys are not in use.
+            if keys.config.load().is_enabled() || !keys.claims.lock().is_empty() {
+                maintain_shards(&keys).await;
+            }
             let rest = jittered(EXTENSION_INTERVAL, 0.1).saturating_sub(started.elapsed());
             let deadline = Instant::now() + rest;
             while Instant::now() < deadline && keys.records.state().is_available() {

@@ -17,6 +17,6 @@ async fn servers() -> Vec<StateServer> {
 /// A gateway of its own process, with this state and this section `idempotency`.
 fn process(state: &serde_json::Value, idempotency: &str) -> GatewayBuilder {
     gateway().section(&format!(
-        "state: {state}\nidempotency: {idempotency}\nlimits: {{per_address: null, per_caller: null, on_error: open}}\n"
+        "state: {state}\nidempotency: {idempotency}\nlimits: {{per_address: null, per_caller: null}}\n"
     ))
 }

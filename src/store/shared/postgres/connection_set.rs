@@ -65,9 +65,13 @@ impl ConnectionSet {
     /// # Errors
     /// `Unavailable`: none is open.
     pub(in crate::store::shared) fn least_used(&self) -> Result<SharedConnection, StateError> {
-        let [_, others @ ..] = &self.open.lock().connections;
-        let usable = others.iter().flatten().filter(|connection| !connection.is_closed());
-        let least_used = usable.min_by_key(|connection| connection.in_flight()).cloned();
+        let least_used = {
+            let open = self.open.lock();
+            let [_, others @ ..] = &open.connections;
+            let usable = others.iter().flatten().filter(|connection| !connection.is_closed());
+            usable.min_by_key(|connection| connection.in_flight()).cloned()
+        };
+        // Outside the lock, which the first connection needs as well.
         least_used.map_or_else(|| self.first(), Ok)
     }
 

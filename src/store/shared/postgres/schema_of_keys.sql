@@ -171,13 +171,13 @@ $$;
 
 -- Makes room for a key or for more bytes of one: drops old outcomes, and for a key old keys, of the client if it has its
 -- share, otherwise of the client that has the most. `removed` is what the request has removed before. The refusal is
--- null, 'client', 'all', or 'again' after a hundred that were dropped.
+-- null, 'client', 'all', or 'again' after forty that were dropped.
 create function gatepost_shared_make_room(
     this_client bigint, more_keys bigint, more_size bigint, bounds gatepost_shared_key_bounds,
     removed gatepost_shared_key_change[], out refusal text, out changes gatepost_shared_key_change[]
 ) language plpgsql as $$
 declare
-    left_to_drop integer := 100;
+    left_to_drop integer := 40;
     own_keys bigint;
     own_size bigint;
     all_keys bigint;
@@ -462,7 +462,7 @@ begin
     select coalesce(sum(counted.keys), 0), coalesce(sum(counted.size), 0) into all_keys, all_size from (
         select total.keys, total.size from gatepost_shared_key_totals as total
         union all select changed.keys, changed.size from unnest(changes) as changed) as counted;
-    for attempt in 1..100 loop
+    for attempt in 1..40 loop
         change := null;
         if all_size > bounds.max_size then
             change := gatepost_shared_drop_of_largest(false, 0, bounds.record_size);

@@ -21,7 +21,7 @@
 local RECORDS, OUTCOMES, EXPIRY, COMPLETED, WITH_OUTCOME = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local CLIENTS, SIZES, MARKS, SEEN = KEYS[6], KEYS[7], KEYS[8], KEYS[9]
 -- Records that one script removes at most to make room, and clients that it visits in search of one.
-local MAX_REMOVED, MAX_VISITED = 100, 64
+local MAX_REMOVED, MAX_VISITED = 40, 64
 
 local call = redis.call
 local time = call('TIME')
