@@ -8,6 +8,7 @@ use super::{
     concurrency_limiter::{ConcurrencyLimiter, ConcurrencySlot},
     concurrency_range::ConcurrencyRange,
     config::LimitConfig,
+    limit_draw::AgentDraw,
     limit_store::{BucketScope, LimitStore},
     rate_buckets::RateBuckets,
     rate_rule::RateRule,
@@ -80,6 +81,13 @@ pub(super) struct HeldSlots {
     pub(super) shared: Option<SharedSlot>,
     /// The call as one of its caller's, if these are limited.
     pub(super) of_caller: Option<CountedHold<ClientKey>>,
+}
+
+impl ActiveAgentLimits {
+    /// Returns the part of a draw that concerns the agent with this key.
+    pub(super) fn draw(&self, key: BucketKey) -> AgentDraw<'_> {
+        AgentDraw { buckets: &self.buckets, key }
+    }
 }
 
 impl AgentLimits {

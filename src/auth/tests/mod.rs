@@ -9,6 +9,7 @@ mod forged_tokens;
 mod introspection;
 mod issuer_groups;
 mod issuers;
+mod revocations;
 mod test_signer;
 mod test_web_server;
 mod token_users;
@@ -40,6 +41,7 @@ fn services() -> AuthServices {
         client,
         metrics: Metrics::new().unwrap(),
         browser_pairing: None,
+        revocations: Arc::default(),
         logged_callers: LoggedCallers::Plain,
     }
 }

@@ -12,6 +12,8 @@ use super::{
     state_engine::{HeartbeatReply, StateEngine, StateResult},
     state_error::StateError,
     token_exchange::{TokenBatch, TokenReply},
+    value_engine::{NewValue, Redemption, RedemptionAttempt, ValueChanges, ValueEngine, ValueKey},
+    value_kind::ValueKind,
 };
 use crate::telemetry::Metrics;
 use bytes::Bytes;
@@ -271,6 +273,30 @@ impl LeaseEngine for FakeEngine {
         _lifetime: Duration,
         _batches: &[LeaseBatch],
     ) -> StateResult<Vec<Vec<LeaseReply>>> {
+        Err(StateError::Unavailable)
+    }
+}
+
+#[async_trait::async_trait]
+impl ValueEngine for FakeEngine {
+    async fn put_values(&self, _kind: ValueKind, _values: &[NewValue]) -> StateResult<Vec<bool>> {
+        Err(StateError::Unavailable)
+    }
+
+    async fn get_value(&self, _kind: ValueKind, _key: &ValueKey) -> StateResult<Option<Vec<u8>>> {
+        Err(StateError::Unavailable)
+    }
+
+    async fn redeem_value(
+        &self,
+        _kind: ValueKind,
+        _key: &ValueKey,
+        _attempt: RedemptionAttempt<'_>,
+    ) -> StateResult<Redemption> {
+        Err(StateError::Unavailable)
+    }
+
+    async fn changed_values(&self, _kind: ValueKind, _after: u64, _limit: u32) -> StateResult<ValueChanges> {
         Err(StateError::Unavailable)
     }
 }

@@ -20,6 +20,8 @@ mod state_engine;
 mod state_error;
 mod state_inspection;
 mod token_exchange;
+mod value_engine;
+mod value_kind;
 
 pub use config::{RedisConfig, SentinelConfig, StateConfig};
 #[cfg(test)]
@@ -34,3 +36,7 @@ pub use shared_state::SharedState;
 pub use state_error::StateError;
 pub use state_inspection::inspect_state;
 pub use token_exchange::{TokenBatch, TokenEntry, TokenLimit, TokenReply};
+pub use value_engine::{
+    MAX_VALUES_PER_TRIP, NewValue, Redemption, RedemptionAttempt, StoredValue, ValueChanges, ValueKey,
+};
+pub use value_kind::ValueKind;

@@ -9,6 +9,8 @@ use super::{
     state_engine::{HeartbeatReply, StateEngine, StateResult},
     state_error::StateError,
     token_exchange::{TokenBatch, TokenReply},
+    value_engine::{NewValue, Redemption, RedemptionAttempt, ValueChanges, ValueKey},
+    value_kind::ValueKind,
 };
 use crate::{
     telemetry::{Metrics, StoreKind},
@@ -32,6 +34,8 @@ const HEARTBEAT_LIFETIME: Duration = Duration::from_secs(5);
 const LEASE_LIFETIME: Duration = Duration::from_secs(5);
 /// Deadline of a heartbeat, which includes connecting.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Deadline of a trip for small values.
+const VALUE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Delays between heartbeats while the server does not answer; each is varied by a half.
 const MIN_PROBE_DELAY: Duration = Duration::from_millis(100);
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
@@ -188,6 +192,55 @@ impl SharedState {
             // Without it, the heartbeat ends after its lifetime.
             let _ = timeout(HEARTBEAT_TIMEOUT, self.inner.engine.leave(&self.inner.gateway)).await;
         }
+    }
+}
+
+/// Small values with a lifetime.
+impl SharedState {
+    /// Stores values of a kind, at most [`MAX_VALUES_PER_TRIP`](super::MAX_VALUES_PER_TRIP), in one trip of at most
+    /// [`VALUE_TIMEOUT`]. Returns for each whether it is stored: a kind that is full may refuse it.
+    ///
+    /// # Errors
+    /// Why there is no reply; the values may be stored.
+    pub async fn put_values(&self, kind: ValueKind, values: &[NewValue]) -> Result<Vec<bool>, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.put_values(kind, values);
+        connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
+    }
+
+    /// Returns a value, in one trip of at most [`VALUE_TIMEOUT`].
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn get_value(&self, kind: ValueKind, key: &ValueKey) -> Result<Option<Vec<u8>>, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.get_value(kind, key);
+        connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
+    }
+
+    /// Takes a value if it is equal to what is presented, in one trip of at most [`VALUE_TIMEOUT`].
+    ///
+    /// # Errors
+    /// Why there is no reply; the attempt may count, and the value may be taken.
+    pub async fn redeem_value(
+        &self,
+        kind: ValueKind,
+        key: &ValueKey,
+        attempt: RedemptionAttempt<'_>,
+    ) -> Result<Redemption, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.redeem_value(kind, key, attempt);
+        connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
+    }
+
+    /// Returns at most `limit` values that were stored after a position, in one trip of at most [`VALUE_TIMEOUT`].
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn changed_values(&self, kind: ValueKind, after: u64, limit: u32) -> Result<ValueChanges, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.changed_values(kind, after, limit);
+        connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
     }
 }
 

@@ -7,5 +7,7 @@ mod redis_engine;
 mod redis_idempotency;
 mod redis_leases;
 mod redis_script;
+mod redis_values;
+mod value_scripts;
 
 pub(super) use redis_engine::RedisEngine;

@@ -4,6 +4,7 @@ use super::{
     idempotency_scripts::IdempotencyScripts,
     redis_connection::RedisConnection,
     redis_script::{RedisScript, ScriptArguments},
+    value_scripts::ValueScripts,
 };
 use crate::store::shared::{
     config::RedisConfig,
@@ -24,6 +25,7 @@ pub(in crate::store::shared) struct RedisEngine {
     tokens: RedisScript,
     heartbeat: RedisScript,
     pub(super) idempotency: IdempotencyScripts,
+    pub(super) values: ValueScripts,
     pub(super) leases: RedisScript,
 }
 
@@ -35,6 +37,7 @@ impl RedisEngine {
             tokens: RedisScript::new(include_str!("tokens.lua")),
             heartbeat: RedisScript::new(include_str!("heartbeat.lua")),
             idempotency: IdempotencyScripts::new(),
+            values: ValueScripts::new(),
             leases: RedisScript::new(include_str!("leases.lua")),
         }
     }
