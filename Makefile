@@ -5,7 +5,7 @@ CARGO ?= cargo
 # command=package where the Debian package's name differs from the command.
 BUILD_NEEDS := cmake gcc g++ make curl
 TEST_NEEDS := $(BUILD_NEEDS) chromium node=nodejs npm promtool=prometheus h2load=nghttp2-client initdb=postgresql mosquitto haproxy nginx valgrind python3 pip3=python3-pip openssl \
-    strace ip=iproute2 systemd-analyze=systemd
+    strace ip=iproute2 systemd-analyze=systemd redis-server redis-sentinel faketime
 
 # `make test` tests the gateway; `make check` tests the whole workspace.
 PACKAGES ?=

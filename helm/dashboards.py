@@ -245,7 +245,7 @@ OPERATIONS = Dashboard(
             graph("Calls cut off by a shutdown", "short", "Calls that lasted longer than the drain, and connections that could not be accepted, in five minutes.", {"{{event}}": 'sum by (event) (increase(gatepost_events_total{@,event=~"call_cut_off|accept_failed"}[5m]))'}),
         ],
         "Stores": [
-            stat("Stores down", "none", "Stores that a gateway cannot use.", "count(gatepost_store_up{@, store=~\"registry|tasks|state\"} == 0) or vector(0)", *IS_BAD, width=8),
+            stat("Stores down", "none", "Stores that a gateway cannot use.", 'count(gatepost_store_up{@, store=~"registry|tasks|state"} == 0) or vector(0)', *IS_BAD, width=8),
             graph("p99 of operations", "s", "Reads and writes of a store.", {"{{store}}": quantile(0.99, "gatepost_store_operation_duration_seconds", "store")}),
             graph("Failures", "ops", "Operations that failed.", {"{{store}}": rate("gatepost_store_operation_failures_total", "store")}),
             graph("Operations", "ops", "Operations per second.", {"{{store}}": rate("gatepost_store_operation_duration_seconds_count", "store")}),

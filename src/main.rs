@@ -79,6 +79,11 @@ enum Command {
         #[command(subcommand)]
         command: cli::KeyCommand,
     },
+    /// Manage bearer tokens
+    Token {
+        #[command(subcommand)]
+        command: cli::TokenCommand,
+    },
     /// Manage the documents of the built-in registry
     Registry {
         #[command(subcommand)]
@@ -161,6 +166,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Demo => run_demo(),
         Command::Audit { command } => cli::run_audit_command(command),
         Command::Key { command } => cli::manage_keys(command),
+        Command::Token { command } => cli::manage_tokens(command),
         Command::Registry { command } => match command {
             RegistryCommand::Export { config, folder } => cli::export(&config, &folder),
             RegistryCommand::Import { config, folder, owner } => cli::import(&config, &folder, owner.as_deref()),

@@ -4,7 +4,7 @@
 use crate::agent::{BYTES_PATH, ENDLESS_EVENTS_PATH, EVENTS_PATH};
 use crate::body_lengths::BODY_LENGTHS;
 use crate::certificate::TestCertificate;
-use crate::http1_client::{Http1Connection, PreparedRequest};
+use crate::http1_client::PreparedRequest;
 use crate::load::CallTarget;
 use crate::process::{CpuCore, ServerProcess};
 use crate::proxy::RunningProxy;
@@ -16,8 +16,8 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::fs::{self, OpenOptions};
-use std::io::{BufWriter, Write as _};
-use std::net::SocketAddr;
+use std::io::{BufWriter, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -340,10 +340,12 @@ impl LimitedGateway {
 
     /// Returns the value of a series; 0 if there is none.
     fn metric(&self, series: &str) -> anyhow::Result<f64> {
-        let mut connection = Http1Connection::connect_plain(self.metrics.address())?;
-        let (status, page) = connection.call_and_read(&PreparedRequest::get("/metrics"))?;
-        ensure!(status == 200, "the metrics page has the status {status}");
-        let page = String::from_utf8_lossy(page);
+        let mut connection = TcpStream::connect(self.metrics.address())?;
+        // A listener on loopback knows no other host name.
+        connection.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")?;
+        let mut page = String::new();
+        connection.read_to_string(&mut page)?;
+        ensure!(page.starts_with("HTTP/1.1 200"), "{}", page.lines().next().unwrap_or_default());
         let value = page.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
         Ok(value.unwrap_or_default())
     }

@@ -3,7 +3,7 @@
 use crate::{
     agent::{Agent, AgentId, AgentStatus},
     audit::AuditLog,
-    auth::Caller,
+    auth::{Caller, RevocationList},
     fault::{Fault, FaultCode},
     registry::SourceHealth,
     telemetry::redact,
@@ -66,6 +66,11 @@ pub trait AdminState: Send + Sync + 'static {
 
     /// Returns the audit log; `None` records no changes.
     fn audit_log(&self) -> Option<Arc<AuditLog>> {
+        None
+    }
+
+    /// Returns the revoked tokens; `None` if there are no tokens here.
+    fn revocations(&self) -> Option<Arc<RevocationList>> {
         None
     }
 

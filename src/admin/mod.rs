@@ -1,6 +1,7 @@
 //! The listeners for operators. The health listener serves probes, and metrics where the configuration says so. The admin
 //! listener has `/metrics`, `/healthz`, `/readyz`, `/agents`, `/sources` and `/explain`. Operators can also confirm an agent
-//! loss that the loss guard holds back, register a runtime of this machine, and create a pairing code for a web page.
+//! loss that the loss guard holds back, register a runtime of this machine, create a pairing code for a web page, and
+//! revoke tokens.
 //! With `admin.access` the listener requires operators with a role; without it, it has no authentication, and its address
 //! belongs on loopback. It refuses requests that change state from web pages other than those of the console, and requests
 //! under a host name that is not its own. This module accesses the gateway only through [`AdminState`].
@@ -18,6 +19,7 @@ mod page_response;
 mod recorded_change;
 mod source_pages;
 mod status_pages;
+mod token_pages;
 
 pub use access::{
     AdminAccessConfig, CSRF_FIELD, CsrfToken, LoginConfig, Operator, OperatorAccess, OperatorAccessSettings,
@@ -137,6 +139,10 @@ fn build_router(context: AdminContext, access: &Arc<OperatorAccess>) -> Router {
     let explain = post(explain_pages::explain_call)
         .route_layer(DefaultBodyLimit::max(explain_pages::MAX_REQUEST_BYTES))
         .route_layer(no_web_pages.clone());
+    let revoke = post(token_pages::revoke_tokens)
+        .route_layer(DefaultBodyLimit::max(token_pages::MAX_REQUEST_BYTES))
+        .route_layer(no_web_pages.clone());
+    let for_admins = Router::new().route("/tokens/revoke", revoke).route_layer(guard(OperatorRole::Admin));
     let guarded = Router::new()
         .route("/agents", get(status_pages::list_agents))
         .route("/sources", get(source_pages::list_sources))
@@ -152,6 +158,7 @@ fn build_router(context: AdminContext, access: &Arc<OperatorAccess>) -> Router {
         .route("/healthz", get(status_pages::healthz))
         .route("/readyz", get(status_pages::readyz))
         .merge(guarded)
+        .merge(for_admins)
         .with_state(context)
 }
 

@@ -17,7 +17,7 @@ pub(super) fn error_response(fault: &Fault) -> Response {
     let content_type = [(header::CONTENT_TYPE, ErrorFormat::Error.media_type())];
     let mut response = (status, content_type, fault.to_body(ErrorFormat::Error, "admin")).into_response();
     for (name, value) in fault.headers() {
-        if let (Ok(name), Ok(value)) = (HeaderName::try_from(*name), HeaderValue::try_from(value)) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
             response.headers_mut().insert(name, value);
         }
     }

@@ -17,7 +17,9 @@ use super::{
 use crate::{
     agent::AuthenticationMethod,
     audit::AuditLog,
-    auth::{ApiKeysConfig, AuthServices, Authorizer, BrowserPairingAccess, BrowserPairings, ShadowAccess},
+    auth::{
+        ApiKeysConfig, AuthServices, Authorizer, BrowserPairingAccess, BrowserPairings, RevocationList, ShadowAccess,
+    },
     config::{GatewayConfig, LoadedConfig},
     contract::HeavyCheckPool,
     directory::AgentDirectory,
@@ -83,7 +85,9 @@ impl GatewayAssembly {
         let resolver = collect_problems(resolver_wiring::build_resolver(file, &policy, None), "", &mut problems);
         transport.set_local_runtimes(file.local_runtimes.clone());
         let pairings = Arc::new(BrowserPairings::default());
-        let auth = collect_problems(build_auth(file, &policy, &pairings, &metrics, None), "", &mut problems);
+        let revocations = RevocationList::start(shared_state.as_ref(), &metrics).await;
+        let issued = IssuedCredentials { pairings: &pairings, revocations: &revocations };
+        let auth = collect_problems(build_auth(file, &policy, issued, &metrics, None), "", &mut problems);
         problems.extend(check_agent_settings(file, &transport));
         let tracer = collect_problems(build_tracer(file, &metrics, None), "", &mut problems);
         let shadow = collect_problems(build_shadow_rules(file, &metrics, None), "", &mut problems);
@@ -109,7 +113,8 @@ impl GatewayAssembly {
         }
         let directory = build_directory(file, &search_indexer, registry, &resolver, Some(&auth))
             .map_err(|problems| prefix_problems("directory", problems))?;
-        let stores = tasks_wiring::open(file, &policy, TaskTelemetry { metrics: &metrics, tracer: &tracer }).await?;
+        let telemetry = TaskTelemetry { metrics: &metrics, tracer: &tracer };
+        let stores = tasks_wiring::open(file, &policy, telemetry, shared_state.as_ref()).await?;
         let delegation = build_delegation(file, &directory)?;
         let on_demand = open_on_demand_registries(file, &policy, &catalogue)
             .map_err(|problems| prefix_problems("agents", problems))?;
@@ -133,6 +138,7 @@ impl GatewayAssembly {
             audit_log,
             heavy_checks: HeavyCheckPool::default(),
             browser_pairings: pairings,
+            revocations,
             recent_decisions: RecentDecisions::default(),
         };
         gateway.recent_decisions.set_max(file.explain.recent_decisions);
@@ -166,7 +172,8 @@ impl GatewayAssembly {
             collect_problems(open_sources(file, &policy, &gateway.metrics, registry.as_ref()), "agents", &mut problems);
         problems.extend(check_agent_settings(file, &gateway.transport));
         let previous = gateway.config.load_full();
-        let auth = build_auth(file, &policy, &gateway.browser_pairings, &gateway.metrics, Some(&previous.auth));
+        let issued = IssuedCredentials { pairings: &gateway.browser_pairings, revocations: &gateway.revocations };
+        let auth = build_auth(file, &policy, issued, &gateway.metrics, Some(&previous.auth));
         let auth = collect_problems(auth, "", &mut problems);
         let resolver = collect_problems(
             resolver_wiring::build_resolver(file, &policy, gateway.transport.resolver()),
@@ -408,19 +415,27 @@ fn build_tracer(
     tracer.map(|tracer| Some(Arc::new(tracer))).map_err(|problems| prefix_problems("tracing", problems))
 }
 
+/// The state of credentials that outlives every configuration.
+#[derive(Clone, Copy)]
+struct IssuedCredentials<'a> {
+    pairings: &'a Arc<BrowserPairings>,
+    revocations: &'a Arc<RevocationList>,
+}
+
 fn build_auth(
     file: &GatewayConfig,
     policy: &Arc<AddressPolicy>,
-    pairings: &Arc<BrowserPairings>,
+    issued: IssuedCredentials<'_>,
     metrics: &Arc<Metrics>,
     previous: Option<&Authorizer>,
 ) -> Result<Arc<Authorizer>, Vec<String>> {
     let client = FetchClient::build(&file.network, Arc::clone(policy))
         .map_err(|problems| prefix_problems("network", problems))?;
     let cors = file.cors.as_ref().filter(|cors| cors.pairing.is_some());
-    let browser_pairing = cors.map(|cors| BrowserPairingAccess::new(pairings, &cors.allowed_origins));
+    let browser_pairing = cors.map(|cors| BrowserPairingAccess::new(issued.pairings, &cors.allowed_origins));
     let (metrics, logged_callers) = (Arc::clone(metrics), file.access_log.callers);
-    let services = AuthServices { client, metrics, browser_pairing, logged_callers };
+    let revocations = Arc::clone(issued.revocations);
+    let services = AuthServices { client, metrics, browser_pairing, revocations, logged_callers };
     Authorizer::build(&file.auth, &file.access, &services, previous).map(Arc::new)
 }
 

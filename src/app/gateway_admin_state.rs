@@ -4,7 +4,7 @@ use super::{document_search::DocumentSearch, rule_locator::RuleLocator};
 use crate::{
     admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page},
     audit::AuditLog,
-    auth::{Caller, PresentedCredentials},
+    auth::{Caller, PresentedCredentials, RevocationList},
     config::{GatewayConfig, LoadedConfig},
     console::{ConfigInForce, ConsoleSource},
     explain::{Decision, DecisionView, RuleSearch},
@@ -212,6 +212,10 @@ impl AdminState for GatewayAdminState {
 
     fn audit_log(&self) -> Option<Arc<AuditLog>> {
         self.gateway.audit_log.clone()
+    }
+
+    fn revocations(&self) -> Option<Arc<RevocationList>> {
+        Some(Arc::clone(&self.gateway.revocations))
     }
 
     fn authenticate(&self, headers: HeaderMap, address: IpAddr) -> BoxFuture<'static, Result<Arc<Caller>, Fault>> {

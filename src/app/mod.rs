@@ -29,6 +29,7 @@ pub use assembly::GatewayAssembly;
 pub use audit_wiring::open_audit_log_of_command;
 pub use doctor_wiring::{DoctorOptions, diagnose};
 pub use service_manager::ServiceManager;
+pub use shared_state_wiring::open_shared_state_of_command;
 pub use signals_and_reload::{ProcessSignals, run_until_stopped};
 pub use startup_and_shutdown::RunningGateway;
 

@@ -38,3 +38,21 @@ pub(super) async fn open_shared_state(
     };
     SharedState::open(config, metrics).await.map(Some).map_err(|why| vec![why])
 }
+
+/// Opens the state for a command, if it is configured. Requires a tokio runtime.
+///
+/// # Errors
+/// A value cannot be used, by its path in the file, or the server cannot be reached.
+pub async fn open_shared_state_of_command(file: &GatewayConfig) -> Result<Option<Arc<SharedState>>, Vec<String>> {
+    let Some(config) = &file.state else { return Ok(None) };
+    let problems = prefix_problems("state", config.problems());
+    if !problems.is_empty() {
+        return Err(problems);
+    }
+    let metrics = Metrics::new().map_err(|why| vec![why.to_string()])?;
+    let state = SharedState::open(config, &metrics).await.map_err(|why| prefix_problems("state", vec![why]))?;
+    match state.last_error() {
+        Some(why) => Err(prefix_problems("state", vec![why])),
+        None => Ok(Some(state)),
+    }
+}

@@ -18,7 +18,7 @@ use std::{
     os::fd::OwnedFd,
     path::PathBuf,
     sync::Arc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How long a shutdown may take beside the drain: for faults to calls that are cut off, and files to be written.
@@ -204,6 +204,7 @@ impl RunningGateway {
         admin_state.set_draining();
         assembly.gateway.metrics.set_draining(true);
         let drain_timeout = drain_timeout.into_inner();
+        let drain_started = Instant::now();
         let server_drain = async {
             match reason {
                 StopReason::Requested => tokio::time::sleep(config.shutdown.listener_close_delay.get()).await,
@@ -230,6 +231,12 @@ impl RunningGateway {
                 report.aborted_calls,
                 drain_timeout.as_secs()
             );
+        }
+        // Calls with idempotency keys go on after their callers have left, and other gateways need their outcomes.
+        let idempotency = Arc::clone(&assembly.gateway.config.load().idempotency);
+        let rest = drain_timeout.saturating_sub(drain_started.elapsed()).max(FLUSH_TIMEOUT);
+        if tokio::time::timeout(rest, idempotency.settle()).await.is_err() {
+            tracing::warn!("calls with idempotency keys did not finish: their outcomes are unknown to other gateways");
         }
         let tracer = assembly.gateway.config.load().tracer.clone();
         if let Some(tracer) = tracer {

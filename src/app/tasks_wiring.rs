@@ -7,6 +7,7 @@ use crate::{
     idempotency::{IdempotencyConfig, IdempotencyKeys},
     net::AddressPolicy,
     registry,
+    store::SharedState,
     task::{self, TaskManager},
     telemetry::Metrics,
     trace::Tracer,
@@ -36,7 +37,7 @@ pub(super) struct TasksAndIdempotency {
     pub(super) idempotency: Arc<IdempotencyKeys>,
 }
 
-/// Opens the task manager and the idempotency store.
+/// Opens the task manager and the idempotency store, which is in the shared state if there is one.
 ///
 /// # Errors
 /// Every problem, by its path in the file.
@@ -44,9 +45,15 @@ pub(super) async fn open(
     file: &GatewayConfig,
     policy: &Arc<AddressPolicy>,
     telemetry: TaskTelemetry<'_>,
+    shared_state: Option<&Arc<SharedState>>,
 ) -> Result<TasksAndIdempotency, Vec<String>> {
     let tasks = open_tasks(file, policy, telemetry).await.map_err(|problems| prefix_problems("tasks", problems))?;
-    Ok(TasksAndIdempotency { tasks, idempotency: Arc::new(IdempotencyKeys::new(&idempotency_config(file))) })
+    let config = idempotency_config(file);
+    let idempotency = match shared_state {
+        Some(state) => IdempotencyKeys::shared(&config, state, telemetry.metrics),
+        None => IdempotencyKeys::new(&config),
+    };
+    Ok(TasksAndIdempotency { tasks, idempotency: Arc::new(idempotency) })
 }
 
 /// Applies a changed configuration. The task manager and the idempotency store keep their state.

@@ -40,6 +40,7 @@ actions! {
     KeyCreated "key_created" "`gatepost key new` or an operator created an API key.";
     KeyRotated "key_rotated" "`gatepost key rotate` or an operator created a key that replaces another one.";
     KeyDisabled "key_disabled" "`gatepost key disable` or an operator disabled a key.";
+    TokensRevoked "tokens_revoked" "`gatepost token revoke` or an operator revoked a token, or the tokens of a subject.";
     CertificateLoaded "certificate_loaded" "Changed certificate files of a listener were put in force, or refused.";
     DocumentPublished "document_published" "A publisher published a document, or changed its own with `POST` or `PUT`.";
     DocumentPatched "document_patched" "A publisher changed a document with `PATCH`.";

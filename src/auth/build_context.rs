@@ -5,6 +5,7 @@ use super::{
     browser_pairing::BrowserPairingAccess,
     config::AuthConfig,
     grants::GrantIndex,
+    revocation::RevocationList,
 };
 use crate::{
     net::FetchClient,
@@ -21,6 +22,8 @@ pub struct AuthServices {
     pub metrics: Arc<Metrics>,
     /// Paired browser pages. `None` if the configuration allows no pairing.
     pub browser_pairing: Option<BrowserPairingAccess>,
+    /// Revoked API keys and tokens.
+    pub revocations: Arc<RevocationList>,
     /// How the log names callers. The prefix of a key names one too.
     pub logged_callers: LoggedCallers,
 }

@@ -24,12 +24,14 @@ mod grants;
 mod header_name;
 mod key_file_state;
 mod mtls;
+mod revocation;
 mod shadow_access;
 
 pub use access_rule::AccessRule;
 pub use api_keys::{
     ApiKeyListing, ApiKeyState, InvalidKeyLine, KeyFileError, KeyRotation, NewApiKey, RotatedKey, append_api_key,
-    disable_api_keys, generate_api_key, invalid_key_lines, list_api_keys, rotate_api_key, visit_api_keys,
+    disable_api_keys, generate_api_key, invalid_key_lines, list_api_keys, revoke_disabled_key, rotate_api_key,
+    visit_api_keys,
 };
 pub use authorizer::Authorizer;
 pub use bearer::{IntrospectionProblem, KeyFetchError, inspect_introspection, inspect_issuer};
@@ -44,6 +46,10 @@ pub use config::{
 pub use grants::{AccessConfig, DenialConfig, GrantConfig, GrantSet, ShadowAccessConfig, UngrantedResponse};
 pub use key_file_state::{KeyFileChanges, KeyFileState};
 pub use mtls::ClientCertificate;
+pub use revocation::{
+    NewRevocation, Publication, RevocationList, RevokedKey, RevokedTokens, TokenRevocationRequest, TooManyRevocations,
+    publish_revocations,
+};
 
 pub use shadow_access::ShadowAccess;
 

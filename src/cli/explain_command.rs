@@ -3,25 +3,22 @@
 //! with the request id is remembered.
 
 use super::{
+    admin_request::{admin_client, admin_url, error_message},
     explained_caller::ExplainedCaller,
     explanation_text,
-    health_command::reachable_address,
     resolve_command::{CommandError, write_stdout},
 };
 use crate::{
     app,
-    config::OperatorAddresses,
-    net::{AddressPolicy, FetchClient, FetchLimits, NetworkConfig, UrlTrust},
+    net::{FetchLimits, UrlTrust},
     values::{ByteSize, ConfigDuration, SecretRef},
 };
-use http::HeaderName;
 use serde_json::{Value, json};
 use std::{
     io::Read as _,
     net::IpAddr,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::Arc,
 };
 
 /// Maximum size of a body, which the admin listener reads with the rest of the request.
@@ -117,22 +114,14 @@ impl From<CommandError> for ExplainError {
 
 impl ExplainArgs {
     fn ask(&self) -> Result<Value, ExplainError> {
-        let base_url = self.admin_url()?;
+        let base_url = admin_url(&self.config, self.url.as_deref())?;
         let body = self.request.is_none().then(|| self.request_body()).transpose()?;
         let runtime = app::build_runtime().map_err(|why| CommandError::Failed(why.to_string()))?;
         runtime.block_on(self.fetch(&base_url, body))
     }
 
     async fn fetch(&self, base_url: &str, body: Option<Value>) -> Result<Value, ExplainError> {
-        // The operator names the address, which may be on any machine.
-        let config = NetworkConfig { allow_plaintext: true, ..NetworkConfig::default() };
-        let client = FetchClient::build(&config, Arc::new(AddressPolicy::default()));
-        let mut client = client.map_err(|problems| CommandError::Failed(problems.join("\n")))?;
-        if let Some(key) = &self.operator_key {
-            let key = key.load().map_err(|why| usage(&format!("--operator-key: {why}")))?;
-            let with_key = client.with_credential(HeaderName::from_static("x-api-key"), &key);
-            client = with_key.map_err(|why| usage(&format!("--operator-key: {why}")))?;
-        }
+        let client = admin_client(self.operator_key.as_ref())?;
         let limits = FetchLimits { time: self.timeout, size: ByteSize::from_kib(MAX_EXPLANATION_KIB) };
         let reply = match (&self.request, body) {
             (Some(id), _) => {
@@ -151,24 +140,14 @@ impl ExplainArgs {
             (200, Some(answer)) => Ok(answer),
             (status, answer) => {
                 let error = answer.as_ref().and_then(|answer| answer.get("error"));
-                let message = error.and_then(|error| error.get("message")?.as_str());
-                let message = message.unwrap_or("the listener does not explain calls (is it the admin listener?)");
+                let absent = "the listener does not explain calls (is it the admin listener?)";
+                let message = error_message(answer.as_ref(), absent);
                 if error.is_some_and(|error| error.get("remembered") == Some(&Value::Bool(false))) {
                     return Err(ExplainError::NotRemembered(message.to_owned()));
                 }
                 Err(CommandError::Failed(format!("the gateway answered with status {status}: {message}")).into())
             }
         }
-    }
-
-    fn admin_url(&self) -> Result<String, CommandError> {
-        if let Some(url) = &self.url {
-            return Ok(url.trim_end_matches('/').to_owned());
-        }
-        let usage = |why| CommandError::Usage(format!("{}: {why}", self.config.display()));
-        let addresses = OperatorAddresses::read(&self.config).map_err(|why| usage(why.to_string()))?;
-        let address = reachable_address(addresses.admin()).map_err(usage)?;
-        Ok(format!("http://{address}"))
     }
 
     fn request_body(&self) -> Result<Value, CommandError> {

@@ -1,10 +1,10 @@
 //! Commands for API keys: `gatepost key new`, `list`, `disable` and `rotate`.
 
-use super::{command_audit::CommandAudit, print_line};
+use super::{command_audit::CommandAudit, print_line, revocation_publisher};
 use crate::{
     app::ConfiguredKeys,
     audit::os_user_actor,
-    auth::{self, ApiKeyState, KeyRotation, NewApiKey, StoredApiKey},
+    auth::{self, ApiKeyState, KeyRotation, NewApiKey, RevokedKey, StoredApiKey},
     config::GatewayConfig,
     key_management::{GeneratedKey, KeyLifetime, KeyRecorder, KeySelection, ManagedKeys, NewKey},
     values::{ConfigDuration, Secret, format_count},
@@ -123,6 +123,12 @@ impl CommandKeys {
         Ok(Self { keys, config: Some(Box::new(config)) })
     }
 
+    /// Tells the gateways that share a state that keys are disabled or replaced, whatever their own files say.
+    fn publish(&self, keys: &[RevokedKey]) -> anyhow::Result<()> {
+        let revocations = |now| keys.iter().map(|key| key.to_revocation(now)).collect();
+        revocation_publisher::publish(self.config.as_deref(), revocations).map(drop)
+    }
+
     /// Opens the audit log of the configuration, if there is one.
     fn open_audit_log(&self) -> anyhow::Result<CommandAudit> {
         CommandAudit::open(self.config.as_deref())
@@ -199,6 +205,8 @@ fn rotate_key(args: RotateKeyArgs) -> anyhow::Result<()> {
         args.overlap
     );
     print_key(&key.secret)?;
+    let published = files.publish(key.replaced.as_slice());
+    published.context("the other gateways do not know that the previous key ends (disable it when it does)")?;
     require_recorded(key.is_recorded)
 }
 
@@ -214,6 +222,9 @@ fn disable_keys(args: DisableKeyArgs) -> anyhow::Result<()> {
     let audit = files.open_audit_log();
     let disabled = files.keys.disable(&selection, &recorder(audit.as_ref().ok()))?;
     print_line(&format!("{} disabled", format_count(disabled.disabled.len(), "key")))?;
+    let published = files.publish(&disabled.revoked);
+    published
+        .context("the keys are disabled in the file, and the other gateways do not know it (repeat the command)")?;
     audit.map_err(|why| anyhow!("the keys are disabled, which is not recorded: {why:#}"))?;
     require_recorded(disabled.is_recorded)?;
     if disabled.valid_in_config.is_empty() {

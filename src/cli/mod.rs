@@ -1,6 +1,7 @@
-//! Commands beside the gateway: the probe of a running one, API keys, verification of the audit log, export, import and history of the registry, and
+//! Commands beside the gateway: the probe of a running one, API keys, tokens, verification of the audit log, export, import and history of the registry, and
 //! resolution and calls of agents by name. The registry commands access the store directly, also while gateways use it.
 
+mod admin_request;
 mod audit_command;
 mod call_command;
 mod command_audit;
@@ -12,6 +13,8 @@ mod health_command;
 mod init_command;
 mod key_commands;
 mod resolve_command;
+mod revocation_publisher;
+mod token_commands;
 
 pub use audit_command::{AuditCommand, run_audit_command};
 pub use call_command::{CallArgs, call};
@@ -21,6 +24,7 @@ pub use health_command::{HealthArgs, health};
 pub use init_command::{InitArgs, init};
 pub use key_commands::{KeyCommand, manage_keys};
 pub use resolve_command::{ResolveArgs, resolve};
+pub use token_commands::{TokenCommand, manage_tokens};
 
 use crate::{
     agent::AgentId,

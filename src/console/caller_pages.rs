@@ -24,7 +24,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use serde::Deserialize;
-use std::{collections::BTreeMap, time::SystemTime};
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 use time::OffsetDateTime;
 
 /// Maximum number of rows of a list.
@@ -73,7 +73,8 @@ async fn list_callers(
     let config = context.source.config_in_force();
     let (keys, filter) = (managed_keys(&config.config), query.filter());
     let has_files = !keys.files.is_empty();
-    let page = match run_blocking(move || read_keys(&keys, &filter)).await {
+    let revocations = Arc::clone(&context.gateway.revocations);
+    let page = match run_blocking(move || read_keys(&keys, &revocations, &filter)).await {
         Ok(page) => page,
         Err(fault) => return error_page(&fault),
     };
@@ -105,6 +106,10 @@ fn done_notice(done: &str) -> Markup {
         "disabled" => (Notice::Good, "The key is disabled."),
         "unrecorded" => {
             (Notice::Warning, "The key is disabled. The audit log cannot be written: the entry waits in memory.")
+        }
+        "unpublished" => {
+            let text = "The key is disabled at this gateway. The other gateways learn of it when the shared state is available.";
+            (Notice::Warning, text)
         }
         "already" => (Notice::Neutral, "The key was disabled before, and nothing changed."),
         _ => return html! {},
@@ -287,7 +292,9 @@ async fn show_caller(State(context): State<ConsoleContext>, Path(id): Path<Strin
     let name = id.strip_prefix(AuthenticationMethod::ApiKey.caller_id_prefix()).map(str::to_owned);
     let (keys, has_keys) = (managed_keys(&config.config), name.is_some());
     let filter = KeyFilter { caller: name.clone(), limit: PAGE_ROWS, ..KeyFilter::default() };
-    let read = run_blocking(move || if has_keys { read_keys(&keys, &filter) } else { KeyPage::default() }).await;
+    let revocations = Arc::clone(&context.gateway.revocations);
+    let read =
+        run_blocking(move || if has_keys { read_keys(&keys, &revocations, &filter) } else { KeyPage::default() }).await;
     let page = match read {
         Ok(page) => page,
         Err(fault) => return error_page(&fault),

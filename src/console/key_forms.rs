@@ -5,16 +5,16 @@ use super::{
     console_page::Visitor,
     form_fields::{Choice, FormField, choice_field, lines_field, text_input},
     key_list::{KeyFilter, KeyPage, KeyRow, KeyState, read_keys},
+    key_operator::{KeyOperator, MadeChange},
     key_problems::change_problem,
     key_view::{CALLERS_PATH, caller_path, key_caller_id, managed_keys, place_of, time_of},
     page_thread::run_blocking,
 };
 use crate::{
     admin::{ClientAddress, OperatorRole, error_page},
-    audit::AuditLog,
     auth::{KeyRotation, NewApiKey, is_valid_name},
     fault::{Fault, FaultCode},
-    key_management::{DisabledKeys, KeyChangeError, KeyLifetime, KeyRecorder, KeySelection, ManagedKeys, NewKey},
+    key_management::{DisabledKeys, KeyLifetime, KeySelection, NewKey},
     values::ConfigDuration,
     web_page::{Notice, facts, notice, time_text},
 };
@@ -27,7 +27,7 @@ use axum::{
 };
 use maud::{Markup, html};
 use serde::Deserialize;
-use std::{net::IpAddr, sync::Arc, time::SystemTime};
+use std::{sync::Arc, time::SystemTime};
 use time::OffsetDateTime;
 
 const LIFETIMES: [Choice; 7] = [
@@ -56,34 +56,6 @@ pub(super) fn routes() -> Router<ConsoleContext> {
         .route("/console/keys/new", get(show_new).post(create))
         .route("/console/keys/{prefix}/rotate", get(show_rotation).post(rotate))
         .route("/console/keys/{prefix}/disable", get(show_disabling).post(disable))
-}
-
-/// Who changes keys, and from where.
-struct KeyOperator {
-    log: Option<Arc<AuditLog>>,
-    actor: String,
-    address: IpAddr,
-}
-
-impl KeyOperator {
-    /// Requires the role of admins.
-    fn of(context: &ConsoleContext, visitor: &Visitor, ClientAddress(address): ClientAddress) -> Result<Self, Fault> {
-        visitor.operator.require(OperatorRole::Admin)?;
-        Ok(Self { log: context.gateway.audit_log.clone(), actor: visitor.operator.audit_actor().to_owned(), address })
-    }
-
-    /// Changes keys on a thread that may block.
-    async fn change<T: Send + 'static>(
-        self,
-        keys: ManagedKeys,
-        change: impl FnOnce(&ManagedKeys, &KeyRecorder<'_>) -> Result<T, KeyChangeError> + Send + 'static,
-    ) -> Result<T, KeyChangeError> {
-        let changed = run_blocking(move || {
-            let Self { log, actor, address } = self;
-            change(&keys, &KeyRecorder { log: log.as_deref(), actor, address: Some(address) })
-        });
-        changed.await.unwrap_or(Err(KeyChangeError::Interrupted))
-    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -226,7 +198,7 @@ async fn create(
     };
     let created = operator.change(managed_keys(&config.config), |keys, recorder| keys.create(key, recorder)).await;
     match created {
-        Ok(key) => created_page(&visitor, &key, "The key was created"),
+        Ok(made) => created_page(&visitor, &made, "The key was created"),
         Err(why) => {
             let problems = FormProblems { whole: Some(change_problem(&why)), ..FormProblems::default() };
             new_key_page(&context, &visitor, &form, &problems)
@@ -235,13 +207,17 @@ async fn create(
 }
 
 /// Returns the page with a new key, the only one that shows it.
-fn created_page(visitor: &Visitor, key: &NewKey, title: &str) -> Response {
+fn created_page(visitor: &Visitor, made: &MadeChange<NewKey>, title: &str) -> Response {
+    let key = &made.outcome;
     let caller = key_caller_id(&key.caller);
     let expires = key.expires.map_or_else(|| "never".to_owned(), |at| time_text(SystemTime::from(at)));
     let content = html! {
         div .page-head { h1 { (title) } p { a href=(CALLERS_PATH) { "All callers" } } }
         @if !key.is_recorded {
             (notice(Notice::Warning, &html! { p { "The audit log could not be written: the entry of this key waits in memory." } }))
+        }
+        @if made.is_unpublished() {
+            (notice(Notice::Warning, &html! { p { "The other gateways learn when the previous key ends as soon as the shared state is available." } }))
         }
         (notice(Notice::Warning, &html! {
             p { strong { "Copy the key now: it is not shown again." } " The gateway stores its hash only. Loading this page again would create another key." }
@@ -290,7 +266,8 @@ async fn find_key(context: &ConsoleContext, prefix: &str) -> Result<KeyRow, Faul
     let config = context.source.config_in_force();
     let filter = KeyFilter { prefix: Some(prefix.to_owned()), limit: 2, ..KeyFilter::default() };
     let keys = managed_keys(&config.config);
-    let page: KeyPage = run_blocking(move || read_keys(&keys, &filter)).await?;
+    let revocations = Arc::clone(&context.gateway.revocations);
+    let page: KeyPage = run_blocking(move || read_keys(&keys, &revocations, &filter)).await?;
     let is_in_config = page.rows.iter().any(|row| row.file.is_none());
     if let Some(row) = page.rows.into_iter().find(|row| row.file.is_some()) {
         return Ok(row);
@@ -371,6 +348,11 @@ async fn rotate(
         Ok(row) => row,
         Err(fault) => return error_page(&fault),
     };
+    if row.key.disabled {
+        let why = "The key is disabled: create another one".to_owned();
+        let problems = FormProblems { whole: Some(why), ..FormProblems::default() };
+        return rotation_page(&visitor, &row, &form, &problems);
+    }
     let rotation = match form.check() {
         Ok(rotation) => rotation,
         Err(problems) => return rotation_page(&visitor, &row, &form, &problems),
@@ -383,7 +365,7 @@ async fn rotate(
     let keys = managed_keys(&context.source.config_in_force().config);
     let rotated = operator.change(keys, move |keys, recorder| keys.rotate(&prefix, &rotation, recorder)).await;
     match rotated {
-        Ok(key) => created_page(&visitor, &key, "The key was replaced"),
+        Ok(made) => created_page(&visitor, &made, "The key was replaced"),
         Err(why) => {
             let problems = FormProblems { whole: Some(change_problem(&why)), ..FormProblems::default() };
             rotation_page(&visitor, &row, &form, &problems)
@@ -467,14 +449,17 @@ async fn disable(
     let selection = KeySelection::WithPrefixes(vec![prefix]);
     let disabled = operator.change(keys, move |keys, recorder| keys.disable(&selection, recorder)).await;
     match disabled {
-        Ok(disabled) => Redirect::to(&format!("{CALLERS_PATH}?done={}", done_word(&disabled))).into_response(),
+        Ok(made) => Redirect::to(&format!("{CALLERS_PATH}?done={}", done_word(&made))).into_response(),
         Err(why) => refused(change_problem(&why)),
     }
 }
 
-fn done_word(disabled: &DisabledKeys) -> &'static str {
-    if disabled.disabled.is_empty() {
+fn done_word(made: &MadeChange<DisabledKeys>) -> &'static str {
+    if made.is_unpublished() {
+        return "unpublished";
+    }
+    if made.outcome.disabled.is_empty() {
         return "already";
     }
-    if disabled.is_recorded { "disabled" } else { "unrecorded" }
+    if made.outcome.is_recorded { "disabled" } else { "unrecorded" }
 }

@@ -25,6 +25,7 @@ mod explanation_view;
 mod form_fields;
 mod key_forms;
 mod key_list;
+mod key_operator;
 mod key_problems;
 mod key_view;
 mod overview_page;

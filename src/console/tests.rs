@@ -2,7 +2,7 @@
 
 use super::key_list::{KeyFilter, KeyPosition, KeyState, read_keys};
 use crate::{
-    auth::{NewApiKey, StoredApiKey, append_api_key, generate_api_key},
+    auth::{NewApiKey, RevocationList, StoredApiKey, append_api_key, generate_api_key},
     key_management::ManagedKeys,
 };
 use std::{collections::BTreeSet, fmt::Write as _, path::Path, time::Instant};
@@ -36,7 +36,7 @@ fn pages_of_ten_thousand_keys_are_fast_and_have_each_key_once() {
     let (mut found, mut filter, mut pages) = (BTreeSet::new(), KeyFilter { limit: 100, ..KeyFilter::default() }, 0);
     let started = Instant::now();
     loop {
-        let page = read_keys(&keys, &filter);
+        let page = read_keys(&keys, &RevocationList::default(), &filter);
         assert_eq!((page.total, page.selected), (10_000, 10_000));
         assert!(page.rows.is_sorted_by_key(|row| (row.key.caller.clone(), row.key.prefix.clone())));
         found.extend(page.rows.iter().map(|row| row.key.prefix.clone()));
@@ -69,7 +69,7 @@ fn keys_are_found_by_caller_group_tier_prefix_and_state() {
     let mut managed = ManagedKeys::of_file(file);
     managed.in_config.push(key_of("config", None));
     let callers = |filter: KeyFilter| -> Vec<String> {
-        let page = read_keys(&managed, &KeyFilter { limit: 10, ..filter });
+        let page = read_keys(&managed, &RevocationList::default(), &KeyFilter { limit: 10, ..filter });
         assert_eq!(page.problems, ["keys.jsonl: not a key on line 5"]);
         page.rows.into_iter().map(|row| row.key.caller).collect()
     };
@@ -89,6 +89,10 @@ fn keys_are_found_by_caller_group_tier_prefix_and_state() {
 #[test]
 fn a_key_file_that_cannot_be_read_is_named_without_its_folder() {
     let folder = tempfile::tempdir().unwrap();
-    let page = read_keys(&ManagedKeys::of_file(folder.path().join("absent.jsonl")), &KeyFilter::default());
+    let page = read_keys(
+        &ManagedKeys::of_file(folder.path().join("absent.jsonl")),
+        &RevocationList::default(),
+        &KeyFilter::default(),
+    );
     assert_eq!(page.problems, ["The key file absent.jsonl cannot be read: No such file or directory"]);
 }

@@ -6,12 +6,14 @@ mod error_format;
 mod json_rpc;
 mod personal_numbers;
 mod public_message;
+mod stored_fault;
 
 pub use code_table::{Blame, FaultCode, FaultCodeRow};
 pub use error_format::ErrorFormat;
 pub use json_rpc::json_rpc_request_id;
 pub use personal_numbers::redact_personal_numbers;
 pub use public_message::public_message;
+pub use stored_fault::StoredFault;
 
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, fmt, time::Duration};
@@ -20,7 +22,8 @@ use std::{borrow::Cow, fmt, time::Duration};
 pub type Result<T> = std::result::Result<T, Fault>;
 
 /// One violation of a contract by a body.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(deny_unknown_fields)]
 pub struct Violation {
     /// The position, as a JSON Pointer (RFC 6901); empty for the whole body.
     pub pointer: String,
@@ -64,8 +67,8 @@ struct FaultInner {
     detail: Option<String>,
     retry_after: Option<Duration>,
     violations: Vec<Violation>,
-    headers: Vec<(&'static str, String)>,
-    extra_members: Vec<(&'static str, Value)>,
+    headers: Vec<(Cow<'static, str>, String)>,
+    extra_members: Vec<(Cow<'static, str>, Value)>,
     progress: Option<CallProgress>,
     rule: Option<FaultRule>,
 }
@@ -124,14 +127,14 @@ impl Fault {
     /// Adds a response header that belongs to this fault, such as `WWW-Authenticate` or `Allow`.
     #[must_use]
     pub fn with_header(mut self, name: &'static str, value: impl Into<String>) -> Self {
-        self.0.headers.push((name, value.into()));
+        self.0.headers.push((name.into(), value.into()));
         self
     }
 
     /// Adds a member to the error object, such as the pipeline step that failed.
     #[must_use]
     pub fn with_member(mut self, name: &'static str, value: Value) -> Self {
-        self.0.extra_members.push((name, value));
+        self.0.extra_members.push((name.into(), value));
         self
     }
 
@@ -230,13 +233,13 @@ impl Fault {
     }
 
     /// Returns the additional members of the error object.
-    pub fn extra_members(&self) -> &[(&'static str, Value)] {
-        &self.0.extra_members
+    pub fn extra_members(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.extra_members.iter().map(|(name, value)| (&**name, value))
     }
 
     /// Returns the response headers that belong to this fault.
-    pub fn headers(&self) -> &[(&'static str, String)] {
-        &self.0.headers
+    pub fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.headers.iter().map(|(name, value)| (&**name, &**value))
     }
 
     /// Returns the body in `format`. `request_id` is the id of the call in the access log.
@@ -290,7 +293,7 @@ impl Fault {
             members.insert("retry_after".into(), secs.into());
         }
         for (name, value) in self.extra_members() {
-            members.insert((*name).into(), value.clone());
+            members.insert(name.into(), value.clone());
         }
     }
 

@@ -280,7 +280,7 @@ fn fault_response(call: &Call, fault: &Fault, format: ErrorFormat) -> (ResponseH
         headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
     }
     for (name, value) in fault.headers() {
-        append_if_valid(&mut headers, *name, value);
+        append_if_valid(&mut headers, name, value);
     }
     if let Some(origin) = &call.cors_origin {
         cors::set_cors_headers(&mut headers, origin.as_ref());

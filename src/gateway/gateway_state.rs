@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     audit::AuditLog,
-    auth::{Authorizer, BrowserPairings},
+    auth::{Authorizer, BrowserPairings, RevocationList},
     contract::{self, HeavyCheckPool},
     directory::AgentDirectory,
     explain::RecentDecisions,
@@ -78,6 +78,8 @@ pub struct Gateway {
     pub heavy_checks: HeavyCheckPool,
     /// The pairing codes and the API keys of paired web pages.
     pub browser_pairings: Arc<BrowserPairings>,
+    /// The revoked API keys and tokens.
+    pub revocations: Arc<RevocationList>,
     /// The recent refusals.
     pub recent_decisions: RecentDecisions,
 }

@@ -337,7 +337,7 @@ mod tests {
         for path in ["/agents/a/invoke", "/agents"] {
             let fault = match_request(&Method::OPTIONS, path).unwrap_err();
             assert_eq!(fault.code(), FaultCode::MethodNotAllowed, "{path}");
-            assert!(fault.headers().iter().any(|(name, _)| *name == "Allow"), "{path}");
+            assert!(fault.headers().any(|(name, _)| name == "Allow"), "{path}");
         }
     }
 }

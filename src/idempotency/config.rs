@@ -4,7 +4,8 @@ use crate::values::{ByteSize, ConfigDuration, MaxShare};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Idempotent calls: requests with an `Idempotency-Key`.
+/// Idempotent calls: requests with an `Idempotency-Key`. Keys are in memory, or in the state that gateways share (`state`):
+/// then the bounds hold for all gateways together.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[schemars(rename = "Idempotency")]
 #[serde(deny_unknown_fields, default)]
@@ -20,9 +21,27 @@ pub struct IdempotencyConfig {
     pub max_size: ByteSize,
     /// Maximum size of one stored response; at most 16MiB. A larger one is returned once and not stored. Default: 1MiB.
     pub max_response_size: ByteSize,
+    /// How long a call with a key waits for the state that gateways share (`state`); 1ms to 10s. A call whose key cannot be
+    /// claimed in this time is refused with 503, and its agent is not called. Default: 250ms.
+    pub store_timeout: ConfigDuration,
+    /// What becomes of calls with new keys after the shared state has lost its data, because it came back empty or older
+    /// than it was: `refuse` answers 503 for one `ttl`, because they may have been made before; `open` makes them.
+    /// Default: refuse.
+    pub on_data_loss: OnDataLoss,
     /// The share of keys and responses that one caller may have: `limits.max_share`.
     #[serde(skip)]
     pub(super) max_share: MaxShare,
+}
+
+/// What becomes of calls with new keys after the shared state has lost its data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDataLoss {
+    /// They are refused for one `ttl`.
+    #[default]
+    Refuse,
+    /// They are made, perhaps for the second time.
+    Open,
 }
 
 impl Default for IdempotencyConfig {
@@ -32,6 +51,8 @@ impl Default for IdempotencyConfig {
             max_keys: 100_000,
             max_size: ByteSize::from_kib(64 << 10),
             max_response_size: ByteSize::from_kib(1_024),
+            store_timeout: ConfigDuration::from_millis(250),
+            on_data_loss: OnDataLoss::default(),
             max_share: MaxShare::default(),
         }
     }
@@ -61,6 +82,10 @@ impl IdempotencyConfig {
         }
         if self.max_response_size > ByteSize::from_kib(16 << 10) {
             problems.push(format!("max_response_size: must be at most 16MiB, not {}", self.max_response_size));
+        }
+        let timeouts = ConfigDuration::from_millis(1)..=ConfigDuration::from_secs(10);
+        if !timeouts.contains(&self.store_timeout) {
+            problems.push(format!("store_timeout: must be 1ms to 10s, not {}", self.store_timeout));
         }
         problems
     }

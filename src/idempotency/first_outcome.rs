@@ -20,6 +20,9 @@ pub enum FirstOutcome {
     Failed(Fault),
     /// The response was a stream, or too large to be stored.
     NotStored,
+    /// The gateway that made the call stopped, or lost its claim, before it stored an outcome: the agent may have executed
+    /// the call.
+    Unknown,
 }
 
 impl FirstOutcome {
@@ -29,7 +32,7 @@ impl FirstOutcome {
             Self::Response { headers, body, .. } => {
                 headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>() + body.len()
             }
-            Self::Failed(_) | Self::NotStored => 0,
+            Self::Failed(_) | Self::NotStored | Self::Unknown => 0,
         }
     }
 }

@@ -8,9 +8,12 @@ use super::{
     idempotency_store::{IdempotencyStore, KeyRefusal, NewKey, StoredKey},
     in_process::InProcessIdempotencyStore,
     key_hash::KeyHash,
+    shared::SharedIdempotencyStore,
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
+    store::SharedState,
+    telemetry::Metrics,
     values::{ClientKey, StoreAnswer},
 };
 use arc_swap::ArcSwap;
@@ -81,6 +84,11 @@ impl IdempotencyKeys {
         Self::with_store(config, Arc::new(InProcessIdempotencyStore::new(config)))
     }
 
+    /// Creates the keys in the state that gateways share; requires a tokio runtime.
+    pub fn shared(config: &IdempotencyConfig, state: &Arc<SharedState>, metrics: &Arc<Metrics>) -> Self {
+        Self::with_store(config, Arc::new(SharedIdempotencyStore::new(config, state, metrics)))
+    }
+
     pub(super) fn with_store(config: &IdempotencyConfig, store: Arc<dyn IdempotencyStore>) -> Self {
         Self { config: ArcSwap::from_pointee(config.clone()), store }
     }
@@ -89,6 +97,11 @@ impl IdempotencyKeys {
     pub fn reconfigure(&self, config: &IdempotencyConfig) {
         self.config.store(Arc::new(config.clone()));
         self.store.reconfigure(config);
+    }
+
+    /// Waits until no call of this gateway with a key is in progress, and their outcomes are stored.
+    pub async fn settle(&self) {
+        self.store.settle().await;
     }
 
     /// Whether idempotency keys are in use.
@@ -134,5 +147,12 @@ fn refusal_fault(refusal: KeyRefusal) -> Fault {
         .with_retry_after(Duration::from_secs(1)),
         KeyRefusal::TooManyInProgress => overloaded("Too many calls with an Idempotency-Key are in progress"),
         KeyRefusal::StoreUnavailable => overloaded("The Idempotency-Key cannot be looked up now"),
+        KeyRefusal::DataLost { retry_after } => {
+            let text = "The gateway lost its stored Idempotency-Keys, and refuses new ones until it is certain that none of \
+                        them was used before";
+            Fault::new(FaultCode::Overloaded, text)
+                .with_retry_after(retry_after)
+                .with_setting("idempotency.on_data_loss")
+        }
     }
 }

@@ -4,7 +4,7 @@ use super::{
     config::IdempotencyConfig, first_call_waiter::FirstCallWaiter, first_outcome::FirstOutcome, key_hash::KeyHash,
 };
 use crate::values::{ClientKey, StoreAnswer};
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 /// A key that a call looks up, and claims if it is new.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,11 @@ pub enum KeyRefusal {
     TooManyInProgress,
     /// The store cannot tell whether the key was used. The call is refused, because it might be made twice.
     StoreUnavailable,
+    /// The store has lost its data, and cannot tell whether the key was used before.
+    DataLost {
+        /// Time until keys are claimed again.
+        retry_after: Duration,
+    },
 }
 
 /// Stores idempotency keys. One store serves a gateway from its start to its end; a reload reconfigures it.
@@ -71,6 +76,12 @@ pub trait IdempotencyStore: Debug + Send + Sync {
     /// is completed or stays in progress, and is never released.
     fn complete(&self, claimed: ClaimedKey, outcome: FirstOutcome) -> StoreAnswer<'static, ()>;
 
+    /// Returns whether a call may be sent now: its claim is still its own, as far as this gateway knows. A claim can be lost
+    /// while its gateway was suspended.
+    fn may_begin(&self, _claimed: ClaimedKey) -> bool {
+        true
+    }
+
     /// Releases a key whose call certainly did not reach the agent: a waiting or later call becomes the first one. Has no
     /// effect if the claim was lost or is complete.
     ///
@@ -80,4 +91,10 @@ pub trait IdempotencyStore: Debug + Send + Sync {
 
     /// Applies a changed configuration; stored keys stay.
     fn reconfigure(&self, config: &IdempotencyConfig);
+
+    /// Waits until no claim of this gateway is in progress, and every outcome and release has reached the other gateways:
+    /// before the process ends.
+    fn settle(&self) -> StoreAnswer<'static, ()> {
+        StoreAnswer::Ready(())
+    }
 }

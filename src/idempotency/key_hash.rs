@@ -22,6 +22,10 @@ impl KeyHash {
         Self(to_array(&context.finish()))
     }
 
+    pub(super) const fn from_bytes(hash: [u8; 32]) -> Self {
+        Self(hash)
+    }
+
     /// Returns the bytes of the hash.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0

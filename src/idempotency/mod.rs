@@ -1,6 +1,6 @@
 //! Idempotency keys (draft-ietf-httpapi-idempotency-key-header): stores the first response to a key for its caller and
-//! agent, and replays it; a repeated call waits for the first one. The keys are in an [`IdempotencyStore`], which may be
-//! in this process or shared.
+//! agent, and replays it; a repeated call waits for the first one. The keys are in an [`IdempotencyStore`]: in this process,
+//! or in the state that gateways share.
 
 mod config;
 mod first_call_claim;
@@ -10,8 +10,9 @@ mod idempotency_keys;
 mod idempotency_store;
 mod in_process;
 mod key_hash;
+mod shared;
 
-pub use config::IdempotencyConfig;
+pub use config::{IdempotencyConfig, OnDataLoss};
 pub use first_call_claim::FirstCallClaim;
 pub use first_call_waiter::FirstCallWaiter;
 pub use first_outcome::FirstOutcome;

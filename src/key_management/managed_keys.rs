@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     audit::AuditAction,
-    auth::{self, ApiKeyState, ApiKeysConfig, KeyFileError, KeyRotation, NewApiKey, StoredApiKey},
+    auth::{self, ApiKeyState, ApiKeysConfig, KeyFileError, KeyRotation, NewApiKey, RevokedKey, StoredApiKey},
     values::{Secret, SecretRef},
 };
 use std::path::{Path, PathBuf};
@@ -34,6 +34,8 @@ pub struct NewKey {
     pub file: PathBuf,
     /// Whether the entry in the audit log is on disk.
     pub is_recorded: bool,
+    /// The key that it replaces, which other gateways must learn of.
+    pub replaced: Option<RevokedKey>,
 }
 
 /// Which keys are disabled.
@@ -63,6 +65,9 @@ pub struct DisabledKeys {
     pub valid_in_config: Vec<String>,
     /// Whether the entries in the audit log are on disk.
     pub is_recorded: bool,
+    /// All selected keys of the files, also those that were disabled before: other gateways must learn of them, and may
+    /// not have done so then.
+    pub revoked: Vec<RevokedKey>,
 }
 
 impl From<&ApiKeysConfig> for ManagedKeys {
@@ -104,7 +109,7 @@ impl ManagedKeys {
         let GeneratedKey { key: NewApiKey { caller, expires, .. }, secret, .. } = key;
         let changed = ChangedKey { prefix: prefix_of(&secret), caller: &caller, replaces: None };
         let is_recorded = change.record(&changed);
-        Ok(NewKey { secret, caller, expires, file: file.to_owned(), is_recorded })
+        Ok(NewKey { secret, caller, expires, file: file.to_owned(), is_recorded, replaced: None })
     }
 
     /// Creates a key that replaces the one with a prefix, in its file, unless it could not be recorded. Blocks.
@@ -121,12 +126,13 @@ impl ManagedKeys {
         recorder.require_writable()?;
         for file in &self.files {
             let change = recorder.begin(AuditAction::KeyRotated, file);
-            if let Some(auth::RotatedKey { secret, caller }) =
+            if let Some(auth::RotatedKey { secret, caller, previous }) =
                 auth::rotate_api_key(file, prefix, rotation, pepper.as_ref())?
             {
                 let changed = ChangedKey { prefix: prefix_of(&secret), caller: &caller, replaces: Some(prefix) };
                 let is_recorded = change.record(&changed);
-                return Ok(NewKey { secret, caller, expires: rotation.expires, file: file.clone(), is_recorded });
+                let (expires, file) = (rotation.expires, file.clone());
+                return Ok(NewKey { secret, caller, expires, file, is_recorded, replaced: Some(previous) });
             }
         }
         Err(self.absence_of(prefix))
@@ -142,11 +148,11 @@ impl ManagedKeys {
         selection: &KeySelection,
         recorder: &KeyRecorder<'_>,
     ) -> Result<DisabledKeys, KeyChangeError> {
-        let mut found = Vec::new();
+        let mut found: Vec<RevokedKey> = Vec::new();
         for file in &self.files {
             let mut add_if_selected = |key: StoredApiKey| {
                 if selection.contains(&key) {
-                    found.push(key.prefix);
+                    found.push(auth::revoke_disabled_key(&key));
                 }
             };
             auth::visit_api_keys(file, &mut add_if_selected)?;
@@ -154,7 +160,7 @@ impl ManagedKeys {
         let valid_in_config = self.valid_in_config(selection);
         match selection {
             KeySelection::WithPrefixes(prefixes) => {
-                if let Some(absent) = prefixes.iter().find(|prefix| !found.contains(prefix)) {
+                if let Some(absent) = prefixes.iter().find(|prefix| !found.iter().any(|key| key.prefix == **prefix)) {
                     return Err(self.absence_of(absent));
                 }
             }
@@ -172,7 +178,7 @@ impl ManagedKeys {
             }
             disabled.extend(of_file);
         }
-        Ok(DisabledKeys { disabled, valid_in_config, is_recorded })
+        Ok(DisabledKeys { disabled, valid_in_config, is_recorded, revoked: found })
     }
 
     /// Returns the prefixes of the selected keys that the configuration itself has and that are valid.
@@ -225,7 +231,8 @@ impl GeneratedKey {
     pub fn add_to(self, file: &Path) -> Result<NewKey, KeyFileError> {
         self.append_to(file)?;
         let NewApiKey { caller, expires, .. } = self.key;
-        Ok(NewKey { secret: self.secret, caller, expires, file: file.to_owned(), is_recorded: true })
+        let file = file.to_owned();
+        Ok(NewKey { secret: self.secret, caller, expires, file, is_recorded: true, replaced: None })
     }
 }
 

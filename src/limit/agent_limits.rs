@@ -9,6 +9,7 @@ use super::{
     concurrency_range::ConcurrencyRange,
     concurrency_refusal::ConcurrencyRefusal,
     config::LimitConfig,
+    limit_draw::AgentDraw,
     limit_store::{BucketScope, LimitStore},
     rate_buckets::RateBuckets,
     rate_rule::RateRule,
@@ -138,6 +139,13 @@ impl ActiveAgentLimits {
         }
         let Some(limiter) = &self.shared_concurrency else { return Ok(None) };
         Ok(limiter.inspect(request.config)?.then_some(LimitKind::SharedConcurrency))
+    }
+}
+
+impl ActiveAgentLimits {
+    /// Returns the part of a draw that concerns the agent with this key.
+    pub(super) fn draw(&self, key: BucketKey) -> AgentDraw<'_> {
+        AgentDraw { buckets: &self.buckets, key }
     }
 }
 

@@ -5,11 +5,12 @@ use super::{
     agent_limits::{ActiveAgentLimits, AgentLimitSettings, AgentLimits, LimitServices, Permit},
     applicable_rates::ApplicableRates,
     body_budget::{BodyBudget, BodyBudgetLimits, BodyReservation},
-    bucket_key::{BucketKey, RateLimitKey},
+    bucket_key::RateLimitKey,
     clock::LimitClock,
-    config::{ConcurrencyConfig, LimitConfig},
+    concurrency_refusal::caller_concurrency_fault,
+    config::LimitConfig,
     in_process::InProcessLimitStore,
-    limit_draw::{AgentDraw, BucketDraw, LimitDraw},
+    limit_draw::LimitDraw,
     limit_inspection::LimitInspection,
     limit_policy::LimitPolicy,
     limit_refusal::{LimitRefusal, setting_of},
@@ -24,7 +25,7 @@ use super::{
 };
 use crate::{
     agent::AgentId,
-    fault::{Fault, FaultCode},
+    fault::Fault,
     store::SharedState,
     telemetry::{LimitKind, Metrics},
     values::{ClientKey, CountedHold, KeyedCounts, MaxShare, StoreAnswer},
@@ -173,14 +174,14 @@ impl CallLimiter {
     /// 429 when the address exceeds its rate.
     pub fn acquire_for_address(&self, peer: IpAddr) -> StoreAnswer<'_, Result<(), Fault>> {
         let policy = self.policy.load();
-        let Some(draw) = address_draw(&policy, peer) else { return StoreAnswer::Ready(Ok(())) };
+        let Some(draw) = policy.draw_of_address(peer) else { return StoreAnswer::Ready(Ok(())) };
         self.acquire(&draw, None).map(|result| result.map(drop))
     }
 
     /// Decides as [`CallLimiter::acquire_for_address`] would, and counts nothing.
     pub fn inspect_for_address(&self, peer: IpAddr) -> StoreAnswer<'_, LimitInspection> {
         let policy = self.policy.load();
-        match address_draw(&policy, peer) {
+        match policy.draw_of_address(peer) {
             None => StoreAnswer::Ready(LimitInspection::new(Vec::new())),
             Some(draw) => self.store.inspect(&draw).map(LimitInspection::new),
         }
@@ -198,7 +199,7 @@ impl CallLimiter {
         count: NonZeroU32,
     ) -> StoreAnswer<'a, Result<Option<RateLimitStatus>, Fault>> {
         let (policy, active) = (self.policy.load(), agent.active.load());
-        self.acquire(&policy.draw_calls(agent_draw(agent, &active), key, count), Some(&agent.metrics))
+        self.acquire(&policy.draw_calls(active.draw(agent.key), key, count), Some(&agent.metrics))
     }
 
     /// Decides as [`CallLimiter::acquire_for_calls`] would, and counts nothing.
@@ -209,7 +210,7 @@ impl CallLimiter {
         count: NonZeroU32,
     ) -> StoreAnswer<'_, LimitInspection> {
         let (policy, active) = (self.policy.load(), agent.active.load());
-        self.store.inspect(&policy.draw_calls(agent_draw(agent, &active), key, count)).map(LimitInspection::new)
+        self.store.inspect(&policy.draw_calls(active.draw(agent.key), key, count)).map(LimitInspection::new)
     }
 
     /// Decides as [`CallLimiter::acquire_for_calls`] would for the limits that concern the caller whatever it calls: its
@@ -229,9 +230,7 @@ impl CallLimiter {
         search: bool,
     ) -> StoreAnswer<'_, Result<Option<RateLimitStatus>, Fault>> {
         let policy = self.policy.load();
-        let search = policy.search.as_deref().filter(|_| search);
-        let buckets = [caller_bucket(policy.tier(key.tier).caller.as_deref(), key), caller_bucket(search, key)];
-        self.acquire(&LimitDraw::from_caller_buckets(NonZeroU32::MIN, buckets), None)
+        self.acquire(&policy.draw_of_directory(key, search), None)
     }
 
     fn acquire<'a>(
@@ -465,24 +464,4 @@ impl CallLimiter {
     pub fn tracked_keys(&self) -> usize {
         self.policy.load().buckets().map(|buckets| buckets.key_count()).sum::<usize>() + self.store.quota_count()
     }
-}
-
-/// Returns the draw of one request of an address, if addresses have a rate.
-fn address_draw(policy: &LimitPolicy, peer: IpAddr) -> Option<LimitDraw<'_>> {
-    let bucket = BucketDraw { buckets: policy.address.as_deref()?, key: BucketKey::for_address(peer) };
-    Some(LimitDraw::from_caller_buckets(NonZeroU32::MIN, [Some(bucket), None]))
-}
-
-fn agent_draw<'a>(agent: &AgentLimits, active: &'a ActiveAgentLimits) -> AgentDraw<'a> {
-    AgentDraw { buckets: &active.buckets, key: agent.key }
-}
-
-fn caller_concurrency_fault(max: NonZeroU32, config: &ConcurrencyConfig) -> Fault {
-    let text = format!("The caller has {max} calls in progress (limits.concurrency.max_per_caller)");
-    let fault = Fault::new(FaultCode::RateLimited, text).with_retry_after(config.queue_timeout.get());
-    fault.with_setting(setting_of(LimitKind::CallerConcurrency))
-}
-
-fn caller_bucket<'a>(buckets: Option<&'a dyn RateBuckets>, key: &RateLimitKey<'_>) -> Option<BucketDraw<'a>> {
-    buckets.map(|buckets| BucketDraw { buckets, key: key.bucket })
 }

@@ -1,6 +1,9 @@
 //! The faults of calls that get no slot of an agent's concurrency.
 
-use super::limit_refusal::{LimitRefusal, setting_of};
+use super::{
+    config::ConcurrencyConfig,
+    limit_refusal::{LimitRefusal, setting_of},
+};
 use crate::{
     agent::AgentId,
     fault::{Fault, FaultCode},
@@ -78,4 +81,11 @@ impl ConcurrencyRefusal<'_> {
 /// do not look for a limit of their own.
 fn agent_overloaded(text: &'static str) -> Fault {
     Fault::new(FaultCode::Overloaded, text).with_member("overloaded", "agent".into())
+}
+
+/// Returns the fault of a call of a caller that has `max` calls in progress.
+pub(super) fn caller_concurrency_fault(max: NonZeroU32, config: &ConcurrencyConfig) -> Fault {
+    let text = format!("The caller has {max} calls in progress (limits.concurrency.max_per_caller)");
+    let fault = Fault::new(FaultCode::RateLimited, text).with_retry_after(config.queue_timeout.get());
+    fault.with_setting(setting_of(LimitKind::CallerConcurrency))
 }

@@ -10,7 +10,7 @@ use super::{
     rate_rule::RateRule,
 };
 use crate::{telemetry::LimitKind, values::Rate};
-use std::{collections::HashMap, num::NonZeroU32, sync::Arc};
+use std::{collections::HashMap, net::IpAddr, num::NonZeroU32, sync::Arc};
 
 /// Rate limits, quota and priority of one tier.
 #[derive(Debug, Default)]
@@ -122,6 +122,20 @@ impl LimitPolicy {
         let of_caller = |buckets| BucketDraw { buckets, key: key.bucket };
         let buckets = LimitDraw::from_caller_buckets(NonZeroU32::MIN, [tier.caller.as_deref().map(of_caller), None]);
         LimitDraw { quota: tier.quota.map(|quota| QuotaDraw { caller: *key, quota }), ..buckets }
+    }
+
+    /// Returns the draw of one request of an address, if addresses have a rate.
+    pub(super) fn draw_of_address(&self, peer: IpAddr) -> Option<LimitDraw<'_>> {
+        let bucket = BucketDraw { buckets: self.address.as_deref()?, key: BucketKey::for_address(peer) };
+        Some(LimitDraw::from_caller_buckets(NonZeroU32::MIN, [Some(bucket), None]))
+    }
+
+    /// Returns the draw of one directory request of a caller, which may be a search.
+    pub(super) fn draw_of_directory<'a>(&'a self, key: &RateLimitKey<'_>, is_search: bool) -> LimitDraw<'a> {
+        let of_caller = |buckets| BucketDraw { buckets, key: key.bucket };
+        let search = self.search.as_deref().filter(|_| is_search);
+        let buckets = [self.tier(key.tier).caller.as_deref().map(of_caller), search.map(of_caller)];
+        LimitDraw::from_caller_buckets(NonZeroU32::MIN, buckets)
     }
 
     /// Returns every bucket. A bucket that several tiers share occurs once for each of them.

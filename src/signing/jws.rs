@@ -119,6 +119,11 @@ impl<'a> CompactJws<'a> {
         }
     }
 
+    /// Returns the encoded header and payload, which the signature covers.
+    pub fn signing_input(&self) -> &'a [u8] {
+        self.signing_input
+    }
+
     /// Returns whether the token is signed by `key` with `algorithm`.
     pub fn is_signed_by(&self, key: &VerificationKey, algorithm: SignatureAlgorithm) -> bool {
         key.verifies(algorithm, self.signing_input, &self.signature)

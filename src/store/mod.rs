@@ -22,9 +22,14 @@ pub use document_store::{
 };
 pub use metered_store::{measure_documents, measure_tasks};
 pub use shared::{
-    LeaseBatch, LeaseEntry, LeaseReply, RedisConfig, SentinelConfig, SharedState, StateConfig, StateError, TokenBatch,
-    TokenEntry, TokenLimit, TokenReply, inspect_state,
+    ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, IdempotencyRecords, KeyBounds, KeyClaim, KeyReply,
+    KeyShard, LeaseBatch, LeaseEntry, LeaseReply, MAX_VALUES_PER_TRIP, NewValue, OutcomeReply, OutcomeRequest,
+    Redemption, RedemptionAttempt, RedisConfig, SentinelConfig, ShardReply, SharedState, StateConfig, StateError,
+    StoredValue, TokenBatch, TokenEntry, TokenLimit, TokenReply, UpkeepReply, UpkeepRequest, ValueChanges, ValueKey,
+    ValueKind, inspect_state,
 };
+#[cfg(test)]
+pub use shared::{FakeBehavior, FakeServer};
 pub use store_connections::StoreConnections;
 pub use store_inspection::{StoreProblem, StoreSchema, inspect_store};
 pub use store_opening::{StoreLocation, check_location, open_documents, open_tasks};

@@ -3,7 +3,10 @@
 use super::{
     metric_labels::{ApiKeyState, FetchOutcome},
     metric_registration::MetricBuilder,
-    metric_table::{API_KEY_EXPIRATION, API_KEYS, JWKS_FETCHES, JWKS_SUCCESS},
+    metric_table::{
+        API_KEY_EXPIRATION, API_KEYS, JWKS_FETCHES, JWKS_SUCCESS, REVOCATIONS, REVOCATIONS_EXCHANGED,
+        UNPUBLISHED_REVOCATIONS,
+    },
 };
 use parking_lot::Mutex;
 use prometheus::{Error, IntCounterVec, IntGauge, IntGaugeVec, Registry};
@@ -45,6 +48,9 @@ pub struct KeyMetrics {
     last_success: IntGaugeVec,
     fetches: IntCounterVec,
     issuers: Mutex<BTreeSet<Box<str>>>,
+    revocations: IntGauge,
+    unpublished_revocations: IntGauge,
+    revocations_exchanged: IntGaugeVec,
 }
 
 impl KeyMetrics {
@@ -57,6 +63,9 @@ impl KeyMetrics {
             last_success: builder.int_gauge_vec(JWKS_SUCCESS)?,
             fetches: builder.int_counter_vec(JWKS_FETCHES)?,
             issuers: Mutex::default(),
+            revocations: builder.int_gauge(REVOCATIONS)?,
+            unpublished_revocations: builder.int_gauge(UNPUBLISHED_REVOCATIONS)?,
+            revocations_exchanged: builder.int_gauge_vec(REVOCATIONS_EXCHANGED)?,
         })
     }
 
@@ -81,6 +90,17 @@ impl KeyMetrics {
     /// Returns the number of API keys.
     pub fn api_keys(&self) -> ApiKeyCounts {
         *self.counts.lock()
+    }
+
+    /// Sets the number of revocations, and how many of them are to be published.
+    pub fn set_revocations(&self, known: usize, unpublished: usize) {
+        self.revocations.set(i64::try_from(known).unwrap_or(i64::MAX));
+        self.unpublished_revocations.set(i64::try_from(unpublished).unwrap_or(i64::MAX));
+    }
+
+    /// Sets the Unix time of the last exchange of revocations with the shared state.
+    pub fn set_revocations_exchanged(&self, now: u64) {
+        self.revocations_exchanged.with_label_values::<&str>(&[]).set(i64::try_from(now).unwrap_or(i64::MAX));
     }
 
     /// Sets the labels of the configured issuers, and removes the series of all others.

@@ -149,6 +149,9 @@ metric_table! {
         CERTIFICATE_FAILURES Counter "gatepost_certificate_reload_failures_total" &[LISTENER], "Total number of changed certificates of a listener that were rejected.";
         API_KEYS Gauge "gatepost_api_keys" &[values("state", ApiKeyState::NAMES)], "API keys, by state.";
         API_KEY_EXPIRATION Gauge "gatepost_api_key_next_expiration_timestamp_seconds" &[], "Time at which the next valid API key expires; absent if none expires.";
+        REVOCATIONS Gauge "gatepost_revocations" &[], "Revoked API keys and tokens that this gateway knows.";
+        UNPUBLISHED_REVOCATIONS Gauge "gatepost_unpublished_revocations" &[], "Revocations in force at this gateway that are not in the shared state yet. 0 without a shared state.";
+        REVOCATIONS_EXCHANGED Gauge "gatepost_revocations_last_exchange_timestamp_seconds" &[], "Time at which revocations were last exchanged with the shared state; absent without one.";
         JWKS_SUCCESS Gauge "gatepost_jwks_last_fetch_success_timestamp_seconds" &[ISSUER], "Time at which the keys of an issuer were last fetched.";
         JWKS_FETCHES Counter "gatepost_jwks_fetches_total" &[ISSUER, values("result", FetchOutcome::NAMES)], "Total number of fetches of an issuer's keys, by result.";
     }

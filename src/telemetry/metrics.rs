@@ -115,6 +115,7 @@ events! {
     CallbackAbandoned "callback_abandoned" "The delivery of a callback failed for the last time.";
     StreamResumed "stream_resumed" "A caller resumed a stream after a disconnect.";
     ResponseReplayed "response_replayed" "A call got the stored response of its idempotency key.";
+    IdempotencyKeysLost "idempotency_keys_lost" "The state that gateways share was found to have lost idempotency keys.";
     LimitDecidedLocally "limit_decided_locally" "A limit of a call was decided without the shared state, which did not answer.";
     LimiterOverflow "limiter_overflow" "A rate limiter was full; a new key shared the overflow bucket.";
 }

@@ -40,7 +40,7 @@ const MODULES: &[(&str, AllowedImports)] = &[
     ("contract", Modules(&["fault", "values", "agent", "telemetry"])),
     ("store", Modules(&["fault", "values", "agent", "telemetry"])),
     ("task", Modules(&["fault", "values", "telemetry", "net", "trace", "store"])),
-    ("idempotency", Modules(&["fault", "values"])),
+    ("idempotency", Modules(&["fault", "values", "telemetry", "store"])),
     ("search", Modules(&["fault", "values", "agent", "telemetry"])),
     (
         "registry",

@@ -64,6 +64,7 @@ mod support;
 mod tasks;
 mod test_groups;
 mod threat_model;
+mod token_revocation;
 mod tracing;
 mod tracing_export;
 mod trusted_proxies;

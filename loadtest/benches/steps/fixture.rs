@@ -168,7 +168,13 @@ fn authorizer_and_key(issuer: &str, metrics: Arc<Metrics>) -> (Authorizer, Strin
     let grants = json!({ "grants": [{ "callers": ["*"], "agents": ["*"] }] });
     let network: net::NetworkConfig = serde_json::from_value(json!({ "allowed_addresses": ["127.0.0.0/8"] })).unwrap();
     let client = net::FetchClient::build(&network, Arc::new(network.policy())).unwrap();
-    let services = AuthServices { client, metrics, browser_pairing: None, logged_callers: LoggedCallers::Plain };
+    let services = AuthServices {
+        client,
+        metrics,
+        browser_pairing: None,
+        revocations: Arc::default(),
+        logged_callers: LoggedCallers::Plain,
+    };
     let config = serde_json::from_value(config).unwrap();
     let grants = serde_json::from_value(grants).unwrap();
     (Authorizer::build(&config, &grants, &services, None).unwrap(), secret.expose().to_owned())

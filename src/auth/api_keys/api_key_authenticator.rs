@@ -17,6 +17,7 @@ use crate::{
         grants::GrantIndex,
         header_name::display_header_name,
         key_file_state::KeyFileState,
+        revocation::RevocationList,
     },
     telemetry::{ApiKeyCounts, Event, LoggedCallers, Metrics},
     values::SecretRef,
@@ -36,6 +37,7 @@ pub(in crate::auth) struct ApiKeyAuthenticator {
     hasher: KeyHasher,
     configured: Arc<ApiKeyTable>,
     files: Arc<ApiKeyFiles>,
+    revocations: Arc<RevocationList>,
     logged_callers: LoggedCallers,
 }
 
@@ -98,7 +100,8 @@ impl ApiKeyAuthenticator {
         let files = Arc::new(ApiKeyFiles { files, grants, metrics });
         files.record_counts(&configured);
         let (hasher, logged_callers) = (KeyHasher::new(pepper.as_ref()), context.services.logged_callers);
-        Ok(vec![Box::new(Self { header, hasher, configured, files, logged_callers })])
+        let revocations = Arc::clone(&context.services.revocations);
+        Ok(vec![Box::new(Self { header, hasher, configured, files, revocations, logged_callers })])
     }
 
     /// Judges a key by its id, whose secret counts as presented. Of several keys of one caller, a valid one counts.
@@ -107,11 +110,18 @@ impl ApiKeyAuthenticator {
         let now = unix_now();
         let mut withdrawn = None;
         let mut valid_caller = |table: &ApiKeyTable| {
-            let valid = table.with_id(id).find(|key| {
-                withdrawn = Some(if key.is_disabled() { "the key is disabled" } else { "the key has expired" });
-                key.is_valid_at(now)
+            let valid = table.with_id(id).find(|(prefix, key)| {
+                let is_revoked = self.revocations.is_api_key_revoked(*prefix);
+                withdrawn = Some(if is_revoked {
+                    "the key is revoked"
+                } else if key.is_disabled() {
+                    "the key is disabled"
+                } else {
+                    "the key has expired"
+                });
+                key.is_valid_at(now) && !is_revoked
             });
-            valid.map(|key| Arc::clone(&key.caller))
+            valid.map(|(_, key)| Arc::clone(&key.caller))
         };
         let of_files = || self.files.files.iter().map(|file| file.table.load_full());
         let caller = valid_caller(&self.configured).or_else(|| of_files().find_map(|table| valid_caller(&table)));
@@ -170,6 +180,11 @@ impl Authenticator for ApiKeyAuthenticator {
             let entry = entry.filter(|_| is_equal)?;
             if !entry.is_valid_at(unix_now()) {
                 withdrawal = Some(if entry.is_disabled() { "is disabled" } else { "has expired" });
+                return None;
+            }
+            // Whatever the file of this gateway says: another gateway may have disabled the key.
+            if self.revocations.is_api_key_revoked(&prefix) {
+                withdrawal = Some("is revoked");
                 return None;
             }
             Some(Arc::clone(&entry.caller))

@@ -67,12 +67,17 @@ impl ApiKeyTable {
         self.keys.len()
     }
 
-    /// Returns the keys of a caller, or the key with a prefix, by an id such as `key:team-a`.
-    pub(super) fn with_id<'a>(&'a self, id: &'a str) -> impl Iterator<Item = &'a ApiKeyEntry> {
+    /// Returns the keys of a caller, or the key with a prefix, by an id such as `key:team-a`; each with its prefix.
+    pub(super) fn with_id<'a>(
+        &'a self,
+        id: &'a str,
+    ) -> impl Iterator<Item = (&'a [u8; PREFIX_LENGTH], &'a ApiKeyEntry)> {
         let prefix = id.strip_prefix(AuthenticationMethod::ApiKey.caller_id_prefix());
         let prefix = prefix.and_then(|prefix| prefix.as_bytes().try_into().ok());
-        let of_prefix = prefix.and_then(|prefix| self.find(prefix));
-        self.keys.iter().filter(move |key| *key.caller.id == *id).chain(of_prefix)
+        let of_prefix = prefix.and_then(|prefix: [u8; PREFIX_LENGTH]| self.by_prefix.get_key_value(&prefix));
+        let entry = |(prefix, at): (&'a [u8; PREFIX_LENGTH], &u32)| Some((prefix, self.keys.get(*at as usize)?));
+        let of_caller = self.by_prefix.iter().filter_map(entry).filter(move |(_, key)| *key.caller.id == *id);
+        of_caller.chain(of_prefix.and_then(entry))
     }
 
     pub(super) fn find(&self, prefix: [u8; PREFIX_LENGTH]) -> Option<&ApiKeyEntry> {

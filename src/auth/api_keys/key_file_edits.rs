@@ -11,6 +11,7 @@ use crate::{
     auth::{
         config::StoredApiKey,
         grants::{AccessConfig, GrantIndex},
+        revocation::RevokedKey,
     },
     values::Secret,
 };
@@ -80,6 +81,8 @@ pub struct RotatedKey {
     pub secret: Secret,
     /// Name of its caller, without `key:`.
     pub caller: String,
+    /// The key that it replaces, for gateways with key files of their own.
+    pub previous: RevokedKey,
 }
 
 /// What happens to a line of a key file.
@@ -200,9 +203,11 @@ pub fn rotate_api_key(
             expires: rotation.expires,
         };
         let (secret, line) = generate_api_key(&attributes, pepper)?;
-        new_key = Some(RotatedKey { secret, caller: key.caller.clone() });
         let overlap_end = now.checked_add(rotation.overlap.try_into().unwrap_or(time::Duration::MAX));
-        let previous_end = key.expires.as_deref().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+        let previous_end = expiry_of(key);
+        let overlap = Some(rotation.overlap).filter(|overlap| !overlap.is_zero());
+        let previous = RevokedKey { prefix: key.prefix.clone(), overlap, expires: previous_end };
+        new_key = Some(RotatedKey { secret, caller: key.caller.clone(), previous });
         let is_earlier = |end: &OffsetDateTime| previous_end.is_none_or(|previous| *end < previous);
         if let Some(end) = overlap_end.filter(is_earlier) {
             key.expires = Some(format_key_time(end)?);
@@ -210,6 +215,16 @@ pub fn rotate_api_key(
         Ok(LineEdit::ChangeAndAdd(line))
     })?;
     Ok(new_key)
+}
+
+/// Returns when the file lets a key expire; `None` is never.
+fn expiry_of(key: &StoredApiKey) -> Option<OffsetDateTime> {
+    key.expires.as_deref().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok())
+}
+
+/// Returns a key that is disabled, as gateways with key files of their own revoke it.
+pub fn revoke_disabled_key(key: &StoredApiKey) -> RevokedKey {
+    RevokedKey { prefix: key.prefix.clone(), overlap: None, expires: expiry_of(key) }
 }
 
 /// Appends a line to an API key file; a new file is readable by its owner only.

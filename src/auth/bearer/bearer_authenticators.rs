@@ -18,7 +18,8 @@ use std::{
 pub(in crate::auth) fn build_authenticators(context: &BuildContext<'_>) -> BuildResult {
     let Some(config) = &context.config.bearer else { return Ok(Vec::new()) };
     let mut problems = config_problems(config);
-    let cache = VerifiedTokenCache::new(config.max_cached_tokens, config.token_cache_ttl);
+    let cache =
+        VerifiedTokenCache::new(config.max_cached_tokens, config.token_cache_ttl, &context.services.revocations);
     let jwts = JwtAuthenticator::build(config, cache.clone(), context);
     let jwts = jwts.map_err(|reasons| problems.extend(reasons.into_iter().map(|why| format!("bearer.{why}"))));
     let introspector =

@@ -47,6 +47,6 @@ pub(super) fn begins_like_jwt(token: &str) -> bool {
 }
 
 /// Returns whether a token is a JWT: it begins like one and has three parts. A JWT is never handled as an opaque token.
-pub(super) fn is_jwt(token: &str) -> bool {
+pub(in crate::auth) fn is_jwt(token: &str) -> bool {
     begins_like_jwt(token) && token.bytes().filter(|b| *b == b'.').count() == 2
 }

@@ -1,7 +1,7 @@
 //! Claims of a JWT or an introspection response: lifetime, audience, certificate binding, and lists of names.
 
 use crate::{
-    auth::{authenticator::InvalidCredential, caller::is_valid_name},
+    auth::{authenticator::InvalidCredential, caller::is_valid_name, revocation::TokenNames},
     values::ConfigDuration,
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
@@ -58,6 +58,16 @@ impl TokenClaims {
             }
         }
         Ok(until)
+    }
+
+    /// Returns the names under which the token may be revoked. `issuer` is that of a token that names none.
+    pub(super) fn names<'a>(&'a self, issuer: &'a str) -> TokenNames<'a> {
+        TokenNames {
+            issuer: self.text("iss").unwrap_or(issuer),
+            id: self.text("jti"),
+            subject: self.text("sub"),
+            issued_at: self.numeric_date("iat").ok().flatten(),
+        }
     }
 
     /// Checks that `aud` contains one of the `accepted` audiences (RFC 7519 §4.1.3).

@@ -12,7 +12,6 @@ use crate::{
     },
     values::sha256,
 };
-use std::sync::Arc;
 
 /// Authenticates callers by token introspection.
 #[derive(Debug)]
@@ -33,10 +32,7 @@ impl IntrospectionAuthenticator {
         presented: PresentedCredentials<'_>,
     ) -> AuthenticationResult {
         match self.introspector.introspect(token, hash).await {
-            Ok(verified) => {
-                self.cache.insert(hash, Arc::clone(&verified));
-                verified.authenticate(&presented)
-            }
+            Ok(verified) => self.cache.insert_and_authenticate(hash, verified, &presented),
             Err(failure) => failure.into(),
         }
     }

@@ -64,11 +64,7 @@ impl JwtAuthenticator {
     ) -> AuthenticationResult {
         let source = TokenSource { digest: hash, client_address: presented.client_address };
         match self.verify(token, source).await {
-            Ok(verified) => {
-                let verified = Arc::new(verified);
-                self.cache.insert(hash, Arc::clone(&verified));
-                verified.authenticate(&presented)
-            }
+            Ok(verified) => self.cache.insert_and_authenticate(hash, Arc::new(verified), &presented),
             Err(failure) => failure.into(),
         }
     }

@@ -17,5 +17,6 @@ mod token_issuer;
 mod verified_token;
 
 pub(super) use bearer_authenticators::build_authenticators;
+pub(super) use bearer_token::is_jwt;
 pub use issuer_inspection::{IntrospectionProblem, inspect_introspection, inspect_issuer};
 pub use jwks::KeyFetchError;

@@ -12,6 +12,7 @@ use crate::{
         build_context::BuildContext,
         caller::unix_now,
         config,
+        revocation::{RevocationKey, TokenIdentity},
     },
     net::{FetchClient, FetchLimits, FormRequest},
     telemetry::{Event, Metrics},
@@ -120,7 +121,7 @@ impl TokenIntrospector {
                 return Err(why);
             }
         };
-        Ok(self.verify_response(&claims).map(Arc::new).map_err(|invalid| invalid.reason))
+        Ok(self.verify_response(token, &claims).map(Arc::new).map_err(|invalid| invalid.reason))
     }
 
     async fn post_token(&self, token: &str) -> Result<TokenClaims, String> {
@@ -144,7 +145,12 @@ impl TokenIntrospector {
         }
     }
 
-    fn verify_response(&self, claims: &TokenClaims) -> Result<VerifiedToken, InvalidCredential> {
+    /// Returns the issuer of tokens whose response names none: the configured one, or the endpoint.
+    fn issuer(&self) -> &str {
+        self.config.issuer.as_deref().unwrap_or(&self.config.endpoint)
+    }
+
+    fn verify_response(&self, token: &str, claims: &TokenClaims) -> Result<VerifiedToken, InvalidCredential> {
         if claims.get("active") != Some(&Value::Bool(true)) {
             return Err(InvalidCredential::new("the token is not active"));
         }
@@ -164,6 +170,7 @@ impl TokenIntrospector {
             caller: self.caller_mapper.caller_from_claims(claims)?,
             valid_until,
             bound_certificate: claims.bound_certificate()?,
+            identity: TokenIdentity::new(RevocationKey::of_token(token), claims.names(self.issuer())),
         })
     }
 }

@@ -12,6 +12,7 @@ use crate::{
         build_context::BuildContext,
         caller::unix_now,
         config,
+        revocation::{RevocationKey, TokenIdentity},
     },
     signing::{CompactJws, SignatureAlgorithm},
     values::{ConfigDuration, json::truncate},
@@ -97,6 +98,10 @@ impl TokenIssuer {
             caller: self.caller_mapper.caller_from_claims(claims)?,
             valid_until: expires_at,
             bound_certificate: claims.bound_certificate()?,
+            identity: TokenIdentity::new(
+                RevocationKey::of_signed_text(jws.signing_input()),
+                claims.names(&self.config.issuer),
+            ),
         })
     }
 

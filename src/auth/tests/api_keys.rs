@@ -107,7 +107,10 @@ async fn r28_the_key_is_read_from_the_configured_header() {
     assert!(call(&auth, &headers(&[("x-team-key", &key)]), None, Some(&agent_with_auth("api_key"))).await.is_ok());
     let (_, message, challenges) = visible_refusal(call(&auth, &HeaderMap::new(), None, None).await);
     assert!(message.contains("X-Team-Key"), "{message}");
-    assert_eq!(challenges, [("WWW-Authenticate", "ApiKey realm=\"gatepost\", header=\"X-Team-Key\"".to_owned())]);
+    assert_eq!(
+        challenges,
+        [("WWW-Authenticate".to_owned(), "ApiKey realm=\"gatepost\", header=\"X-Team-Key\"".to_owned())]
+    );
     assert!(auth.credential_headers().contains(&HeaderName::from_static("x-team-key")));
     for header in ["Authorization", "", "a b", "Host", "Content-Length"] {
         assert!(try_build(json!({"api_keys": {"header": header}}), grant_everything()).is_err(), "{header}");

@@ -170,7 +170,7 @@ async fn r2_every_required_scope_must_be_present_and_is_named_in_the_challenge()
         let refusal = call(&auth, &token, None, Some(&agent_with_scopes(scopes.clone()))).await.unwrap_err();
         assert_eq!(refusal.caller.unwrap().id.as_ref(), "oauth:app-1");
         assert_eq!(refusal.fault.code(), FaultCode::PermissionDenied, "{scopes}");
-        let (_, challenge) = &refusal.fault.headers()[0];
+        let (_, challenge) = refusal.fault.headers().next().unwrap();
         assert!(
             challenge.starts_with("Bearer realm=\"gatepost\", error=\"insufficient_scope\", scope=\""),
             "{challenge}"

@@ -40,7 +40,7 @@ async fn r88_page_keys_use_the_header_of_api_keys_and_are_not_offered() {
     assert_eq!(auth.accepted_credentials(), []);
     assert!(auth.credential_headers().contains(&HeaderName::from_static("x-api-key")));
     let (_, _, challenges) = visible_refusal(call(&auth, &HeaderMap::new(), None, None).await);
-    assert_eq!(challenges, [("WWW-Authenticate", "Bearer realm=\"gatepost\"".to_owned())]);
+    assert_eq!(challenges, [("WWW-Authenticate".to_owned(), "Bearer realm=\"gatepost\"".to_owned())]);
     let twice = headers(&[("x-api-key", &key), ("x-api-key", &key), ("origin", ORIGIN)]);
     assert_eq!(visible_refusal(call(&auth, &twice, None, None).await).0, 400);
 }

@@ -4,7 +4,7 @@ use super::{test_signer::encode_base64url, *};
 use proptest::{prelude::*, test_runner::TestRunner};
 
 /// Returns the refusal of `token`, and asserts that it is the same for every agent and for a missing agent.
-async fn refusal_of(auth: &Authorizer, token: &str) -> (u16, String, Vec<(&'static str, String)>) {
+async fn refusal_of(auth: &Authorizer, token: &str) -> (u16, String, Vec<(String, String)>) {
     let headers = bearer(token);
     let refusals = [
         visible_refusal(call(auth, &headers, None, Some(&agent_with_auth("oauth2_bearer"))).await),
@@ -264,7 +264,7 @@ async fn r97_malformed_tokens_are_refused_without_a_key_fetch() {
         );
         assert_eq!(
             (status, challenges),
-            (401, vec![("WWW-Authenticate", "Bearer realm=\"gatepost\"".to_owned())]),
+            (401, vec![("WWW-Authenticate".to_owned(), "Bearer realm=\"gatepost\"".to_owned())]),
             "{value}"
         );
     }

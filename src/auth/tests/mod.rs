@@ -9,6 +9,7 @@ mod forged_tokens;
 mod introspection;
 mod issuer_groups;
 mod issuers;
+mod revocations;
 mod test_signer;
 mod test_web_server;
 mod token_users;
@@ -40,6 +41,7 @@ fn services() -> AuthServices {
         client,
         metrics: Metrics::new().unwrap(),
         browser_pairing: None,
+        revocations: Arc::default(),
         logged_callers: LoggedCallers::Plain,
     }
 }
@@ -96,9 +98,10 @@ async fn call(
 }
 
 /// Returns the parts of a refusal that the caller sees.
-fn visible_refusal(outcome: Result<Arc<Caller>, AuthRefusal>) -> (u16, String, Vec<(&'static str, String)>) {
+fn visible_refusal(outcome: Result<Arc<Caller>, AuthRefusal>) -> (u16, String, Vec<(String, String)>) {
     let fault = outcome.map(|caller| panic!("{} was admitted", caller.id)).unwrap_err().fault;
-    (fault.http_status(), fault.message().to_owned(), fault.headers().to_vec())
+    let headers = fault.headers().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    (fault.http_status(), fault.message().to_owned(), headers.collect())
 }
 
 async fn wait_until<F: Future<Output = bool>>(description: &str, mut condition: impl FnMut() -> F) {

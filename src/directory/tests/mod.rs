@@ -338,6 +338,6 @@ async fn a_method_that_is_not_allowed_is_refused_with_the_allowed_ones() {
             .find(|method| !directory_request.allowed_methods().contains(method));
         let fault = fixture.expect_fault(TestRequest { method: other.unwrap(), ..get(&target) }).await;
         assert_eq!(fault.code(), FaultCode::MethodNotAllowed, "{target}");
-        assert_eq!(fault.headers(), [("Allow", directory_request.allow_header())], "{target}");
+        assert!(fault.headers().eq([("Allow", &*directory_request.allow_header())]), "{target}");
     }
 }

@@ -44,7 +44,7 @@ async fn r17_without_a_registry_publishing_is_refused_with_the_allowed_methods()
     ] {
         let fault = fixture.expect_fault(send(method.clone(), target, &minimal_agent("new"))).await;
         assert_eq!(fault.code(), FaultCode::MethodNotAllowed, "{method} {target}");
-        assert_eq!(fault.headers(), [("Allow", "GET, HEAD".to_owned())]);
+        assert!(fault.headers().eq([("Allow", "GET, HEAD")]), "{fault}");
     }
     assert_eq!(fixture.expect_fault(get("/agents/translator/history")).await.code(), FaultCode::NotFound);
 }

@@ -66,14 +66,16 @@ pub(in crate::gateway) async fn claim_key(
             }
         }
     };
-    exchange.gateway.metrics.record_event(Event::ResponseReplayed);
+    if !matches!(outcome, FirstOutcome::Unknown) {
+        exchange.gateway.metrics.record_event(Event::ResponseReplayed);
+    }
     Ok(ClaimOutcome::Completed(outcome))
 }
 
 /// Returns the stored reply, marked as replayed.
 ///
 /// # Errors
-/// The stored fault, marked as replayed; `Conflict` if the reply was not stored.
+/// The stored fault, marked as replayed; `Conflict` if the reply was not stored, or the outcome is unknown.
 pub(in crate::gateway) fn replayed_reply(outcome: FirstOutcome) -> Result<CompleteReply, Fault> {
     match outcome {
         FirstOutcome::Response { status, mut headers, body } => {
@@ -83,6 +85,11 @@ pub(in crate::gateway) fn replayed_reply(outcome: FirstOutcome) -> Result<Comple
         FirstOutcome::Failed(fault) => Err(fault.with_header(REPLAYED, "true")),
         FirstOutcome::NotStored => {
             let text = "The first answer to this Idempotency-Key was a stream, was too large, or has expired";
+            Err(Fault::new(FaultCode::Conflict, text))
+        }
+        FirstOutcome::Unknown => {
+            let text = "The outcome of the first call with this Idempotency-Key is unknown: its gateway stopped before it \
+                        stored an answer, and the agent may have executed the call";
             Err(Fault::new(FaultCode::Conflict, text))
         }
     }

@@ -55,13 +55,14 @@ pub(in crate::gateway) async fn claim_or_replay(
 pub(in crate::gateway) async fn run_first_call(
     exchange: &mut Exchange<'_>,
     background: BackgroundCall,
-    claim: FirstCallClaim,
+    mut claim: FirstCallClaim,
 ) -> CallResult<ServeOutcome> {
     let config = exchange.config;
     let max_bytes = config.idempotency.max_response_size().min(config.contract.max_body_size.get());
     let (sender, receiver) = oneshot::channel();
     let admitted = Arc::clone(&background.admitted);
     let version = admitted.version().and_then(|version| version.label.clone());
+    claim.begin()?;
     tokio::spawn(async move {
         let reply = background.run(max_bytes).await;
         store_outcome(claim, &reply, version).await;

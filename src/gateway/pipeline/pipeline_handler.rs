@@ -119,7 +119,8 @@ async fn run_once(exchange: &mut Exchange<'_>, run: PipelineRun, key: PipelineKe
     let scoped_key =
         ScopedKey { owner: &owner, client: exchange.client(), target: &PIPELINE_SCOPE.into(), key: &key, digest };
     match claim_key(exchange, scoped_key, run.deadline).await? {
-        ClaimOutcome::First(claim) => {
+        ClaimOutcome::First(mut claim) => {
+            claim.begin()?;
             let result = exchange.wait_unless_caller_leaves(spawn_run(run, claim)).await?;
             let result = result.unwrap_or_else(|_| Err(Fault::from(FaultCode::Internal)));
             Ok(pipeline_response(result?))
@@ -172,6 +173,5 @@ fn store_outcome(claim: FirstCallClaim, result: &Result<CompleteReply>) -> Store
 fn has_run_no_step(fault: &Fault) -> bool {
     fault
         .extra_members()
-        .iter()
-        .any(|(name, step)| *name == "step" && step.get("steps_run").is_some_and(|steps_run| steps_run == 0))
+        .any(|(name, step)| name == "step" && step.get("steps_run").is_some_and(|steps_run| steps_run == 0))
 }

@@ -60,7 +60,7 @@ impl TaskOptions {
 /// Starts a task and responds with 202, or with the result if it is available within the caller's `wait`.
 pub(in crate::gateway) async fn respond_with_task(
     exchange: &mut Exchange<'_>,
-    TaskCall { mut background, options, claim }: TaskCall,
+    TaskCall { mut background, options, mut claim }: TaskCall,
 ) -> CallResult<ServeOutcome> {
     let TaskOptions { manager, preferences, callback_url } = options;
     let admitted = Arc::clone(&background.admitted);
@@ -77,7 +77,18 @@ pub(in crate::gateway) async fn respond_with_task(
         metrics: Some(&agent.route.metrics),
         traceparent: exchange.call.trace_scope().and_then(|trace| Some(trace.traceparent().to_str().ok()?.to_owned())),
     };
-    let task = manager.start_task(new_task).await?;
+    if let Some(claim) = &mut claim {
+        claim.begin()?;
+    }
+    let task = match manager.start_task(new_task).await {
+        Ok(task) => task,
+        Err(fault) => {
+            if let Some(claim) = claim {
+                claim.release().await;
+            }
+            return Err(fault.into());
+        }
+    };
     let record = exchange.call.background_record();
     // The task may outlive the call, and has a span of its own below it.
     background.trace = record.trace_scope().cloned();

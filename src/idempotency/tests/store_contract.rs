@@ -1,6 +1,7 @@
-//! The contract of idempotency stores, for the store in this process and for one that answers later.
+//! The contract of idempotency stores: for the store in this process, for one that answers later, and for the shared one.
 
 use super::*;
+use crate::{idempotency::shared::SharedIdempotencyStore, store::FakeServer, telemetry::Metrics};
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use std::pin::pin;
@@ -48,20 +49,26 @@ fn delayed_store(is_available: bool) -> DelayedStore {
     DelayedStore { inner, releases: Arc::default(), is_available }
 }
 
-fn all_stores() -> [Arc<dyn IdempotencyStore>; 2] {
-    [Arc::new(InProcessIdempotencyStore::new(&config())), Arc::new(delayed_store(true))]
+async fn all_stores() -> [Arc<dyn IdempotencyStore>; 3] {
+    let state = FakeServer::start().open().await;
+    let shared = SharedIdempotencyStore::new(&config(), &state, &Metrics::new().unwrap());
+    [Arc::new(InProcessIdempotencyStore::new(&config())), Arc::new(delayed_store(true)), Arc::new(shared)]
 }
 
+/// Claims the key as soon as it is released.
 async fn claim_key(keys: &IdempotencyKeys) -> FirstCallClaim {
-    match keys.look_up_or_claim(&keyed_request("k", "a")).await.unwrap() {
-        KeyLookup::Claimed(claim) => claim,
-        other => panic!("{other:?}"),
+    loop {
+        match keys.look_up_or_claim(&keyed_request("k", "a")).await.unwrap() {
+            KeyLookup::Claimed(claim) => return claim,
+            KeyLookup::InProgress(waiter) => assert!(waiter.wait().await.is_none()),
+            KeyLookup::Completed(outcome) => panic!("{outcome:?}"),
+        }
     }
 }
 
 #[tokio::test]
 async fn one_of_many_calls_claims_a_key_and_the_others_wait_for_its_outcome() {
-    for store in all_stores() {
+    for store in all_stores().await {
         // Two gateways that share the store.
         let gateways = [(); 2].map(|()| IdempotencyKeys::with_store(&config(), Arc::clone(&store)));
         let request = keyed_request("k", "a");
@@ -90,7 +97,7 @@ async fn one_of_many_calls_claims_a_key_and_the_others_wait_for_its_outcome() {
 
 #[tokio::test]
 async fn a_dropped_claim_releases_its_key_and_a_late_release_does_not_touch_the_next_claim() {
-    for store in all_stores() {
+    for store in all_stores().await {
         let keys = IdempotencyKeys::with_store(&config(), Arc::clone(&store));
         drop(claim_key(&keys).await);
         let request = keyed_request("k", "a");

@@ -1,37 +1,39 @@
 //! The accounts that the exchanger has to visit.
 
-use super::token_accounts::{AccountKey, TokenAccounts};
 use parking_lot::Mutex;
-use std::sync::{Arc, mpsc::SyncSender};
+use std::sync::mpsc::SyncSender;
 use tokio::sync::Notify;
 
-/// An account in the queue.
-pub(super) type QueuedAccount = (Arc<TokenAccounts>, AccountKey);
-
 /// The accounts with calls that wait, and those with tokens to settle.
-#[derive(Debug, Default)]
-pub(super) struct ExchangeQueue {
-    drawing: Mutex<Vec<QueuedAccount>>,
-    settling: Mutex<Vec<QueuedAccount>>,
+#[derive(Debug)]
+pub(super) struct ExchangeQueue<A> {
+    drawing: Mutex<Vec<A>>,
+    settling: Mutex<Vec<A>>,
     /// Threads that wait until everything is settled.
     flushes: Mutex<Vec<SyncSender<()>>>,
     wake: Notify,
 }
 
-impl ExchangeQueue {
+impl<A> Default for ExchangeQueue<A> {
+    fn default() -> Self {
+        Self { drawing: Mutex::default(), settling: Mutex::default(), flushes: Mutex::default(), wake: Notify::new() }
+    }
+}
+
+impl<A> ExchangeQueue<A> {
     /// Adds an account that calls wait for, and wakes the exchanger.
-    pub(super) fn push_drawing(&self, account: QueuedAccount) {
+    pub(super) fn push_drawing(&self, account: A) {
         self.drawing.lock().push(account);
         self.wake.notify_one();
     }
 
     /// Adds an account for the next periodic exchange.
-    pub(super) fn push_settling(&self, account: QueuedAccount) {
+    pub(super) fn push_settling(&self, account: A) {
         self.settling.lock().push(account);
     }
 
     /// Takes at most `max` accounts; those with tokens to settle only if `with_settling`.
-    pub(super) fn take(&self, max: usize, with_settling: bool) -> Vec<QueuedAccount> {
+    pub(super) fn take(&self, max: usize, with_settling: bool) -> Vec<A> {
         let mut taken = take_up_to(&mut self.drawing.lock(), max);
         if with_settling && taken.len() < max {
             let more = take_up_to(&mut self.settling.lock(), max - taken.len());
@@ -62,7 +64,7 @@ impl ExchangeQueue {
     }
 }
 
-fn take_up_to(from: &mut Vec<QueuedAccount>, max: usize) -> Vec<QueuedAccount> {
+fn take_up_to<A>(from: &mut Vec<A>, max: usize) -> Vec<A> {
     if from.len() <= max {
         return std::mem::take(from);
     }

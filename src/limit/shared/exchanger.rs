@@ -2,9 +2,9 @@
 //! queued. Calls that wait start a trip at once; accounts that only settle wait for the next ten milliseconds.
 
 use super::{
-    exchange_queue::QueuedAccount,
     store_context::StoreContext,
     token_account::{QueueState, WaitingDraw},
+    token_accounts::QueuedAccount,
 };
 use crate::store::{StateError, TokenBatch, TokenEntry, TokenReply};
 use std::{

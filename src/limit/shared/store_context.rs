@@ -1,6 +1,9 @@
 //! What all accounts of a shared store have in common.
 
-use super::{exchange_queue::ExchangeQueue, token_account::DecisionContext, token_accounts::TokenAccounts};
+use super::{
+    token_account::DecisionContext,
+    token_accounts::{AccountQueue, TokenAccounts},
+};
 use crate::{
     limit::{
         clock::{CalendarTime, LimitClock},
@@ -17,7 +20,7 @@ use std::sync::Arc;
 pub(super) struct StoreContext {
     pub(super) state: Arc<SharedState>,
     pub(super) clock: LimitClock,
-    pub(super) queue: Arc<ExchangeQueue>,
+    pub(super) queue: Arc<AccountQueue>,
     pub(super) metrics: Arc<Metrics>,
     on_error: ArcSwap<OnErrorConfig>,
 }

@@ -29,6 +29,12 @@ pub(super) struct AccountKey {
     pub(super) id: u128,
 }
 
+/// An account in the queue of the exchanger.
+pub(super) type QueuedAccount = (Arc<TokenAccounts>, AccountKey);
+
+/// The queue of the exchanger.
+pub(super) type AccountQueue = ExchangeQueue<QueuedAccount>;
+
 type AccountMap = HashMap<u64, TokenAccount, RandomState>;
 
 /// Accounts by key.
@@ -38,7 +44,7 @@ pub(super) struct TokenAccounts {
     key_count: AtomicUsize,
     max_keys: AtomicUsize,
     next_shard: AtomicUsize,
-    queue: Arc<ExchangeQueue>,
+    queue: Arc<AccountQueue>,
     metrics: Arc<Metrics>,
     /// The accounts themselves, which the queue holds.
     this: Weak<Self>,
@@ -46,7 +52,7 @@ pub(super) struct TokenAccounts {
 
 impl TokenAccounts {
     /// Creates accounts for at most `max_keys` keys.
-    pub(super) fn new(max_keys: usize, queue: &Arc<ExchangeQueue>, metrics: &Arc<Metrics>) -> Arc<Self> {
+    pub(super) fn new(max_keys: usize, queue: &Arc<AccountQueue>, metrics: &Arc<Metrics>) -> Arc<Self> {
         let shards = if max_keys == 1 { 1 } else { SHARDS };
         Arc::new_cyclic(|this| Self {
             shards: (0..shards).map(|_| Mutex::default()).collect(),

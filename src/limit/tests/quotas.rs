@@ -11,7 +11,7 @@ fn r5_a_daily_quota_ends_at_midnight_utc() {
     let fault = assert_rate_limited(limits.call(&agent, "c"), "day");
     let seconds_left = limits.clock.calendar_now().until_day_end.as_secs();
     assert!(fault.retry_after_secs().unwrap().abs_diff(seconds_left) <= 1);
-    assert_eq!(fault.headers()[1].1, "\"day\";q=3;w=86400");
+    assert_eq!(fault.headers().nth(1).unwrap().1, "\"day\";q=3;w=86400");
     assert_eq!(limits.admitted_calls(&agent, "d", 9), 3);
     limits.clock.advance(Duration::from_secs(seconds_left + 1));
     assert_eq!(limits.admitted_calls(&agent, "c", 9), 3);

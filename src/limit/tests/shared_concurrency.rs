@@ -105,9 +105,9 @@ impl LeaseServer for ModelServer {
             tokio::spawn(async move {
                 sleep(Duration::from_millis(fastrand::u64(1..200))).await;
                 for batch in &batches {
-                    for entry in &batch.entries {
-                        model.exchange(gateway, batch.sequence, entry);
-                    }
+                    batch.entries.iter().for_each(|entry| {
+                        let _ = model.exchange(gateway, batch.sequence, entry);
+                    });
                 }
             });
         }

@@ -6,6 +6,10 @@
 
 mod config;
 mod engine_health;
+#[cfg(test)]
+mod fake_engine;
+mod idempotency_engine;
+mod idempotency_records;
 mod lease_engine;
 mod lease_exchange;
 mod postgres;
@@ -16,10 +20,23 @@ mod state_engine;
 mod state_error;
 mod state_inspection;
 mod token_exchange;
+mod value_engine;
+mod value_kind;
 
 pub use config::{RedisConfig, SentinelConfig, StateConfig};
+#[cfg(test)]
+pub use fake_engine::{FakeBehavior, FakeServer};
+pub use idempotency_engine::{
+    ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, KeyBounds, KeyClaim, KeyReply, KeyShard, OutcomeReply,
+    OutcomeRequest, ShardReply, UpkeepReply, UpkeepRequest,
+};
+pub use idempotency_records::IdempotencyRecords;
 pub use lease_exchange::{LeaseBatch, LeaseEntry, LeaseReply};
 pub use shared_state::SharedState;
 pub use state_error::StateError;
 pub use state_inspection::inspect_state;
 pub use token_exchange::{TokenBatch, TokenEntry, TokenLimit, TokenReply};
+pub use value_engine::{
+    MAX_VALUES_PER_TRIP, NewValue, Redemption, RedemptionAttempt, StoredValue, ValueChanges, ValueKey,
+};
+pub use value_kind::ValueKind;

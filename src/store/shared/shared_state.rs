@@ -9,6 +9,8 @@ use super::{
     state_engine::{HeartbeatReply, StateEngine, StateResult},
     state_error::StateError,
     token_exchange::{TokenBatch, TokenReply},
+    value_engine::{NewValue, Redemption, RedemptionAttempt, ValueChanges, ValueKey},
+    value_kind::ValueKind,
 };
 use crate::{
     telemetry::{Metrics, StoreKind},
@@ -32,6 +34,8 @@ const HEARTBEAT_LIFETIME: Duration = Duration::from_secs(5);
 const LEASE_LIFETIME: Duration = Duration::from_secs(5);
 /// Deadline of a heartbeat, which includes connecting.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Deadline of a trip for small values.
+const VALUE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Delays between heartbeats while the server does not answer; each is varied by a half.
 const MIN_PROBE_DELAY: Duration = Duration::from_millis(100);
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
@@ -76,10 +80,19 @@ impl SharedState {
             }
             (None, None) => return Err("redis: required, unless there is a database".to_owned()),
         };
+        Ok(Self::with_engine(engine, config.timeout.get(), metrics).await)
+    }
+
+    /// Opens the state of an engine, as [`SharedState::open`] does.
+    pub(super) async fn with_engine(
+        engine: Box<dyn StateEngine>,
+        limit_timeout: Duration,
+        metrics: &Arc<Metrics>,
+    ) -> Arc<Self> {
         let inner = Arc::new(StateConnection {
             engine,
             gateway: uuid::Uuid::new_v4().simple().to_string().into(),
-            limit_timeout: config.timeout.get(),
+            limit_timeout,
             health: EngineHealth::default(),
             gateways: AtomicU32::new(1),
             clock_offset: AtomicI64::new(0),
@@ -88,7 +101,7 @@ impl SharedState {
         inner.beat().await;
         let mut heartbeat = JoinSet::new();
         heartbeat.spawn(keep_beating(Arc::clone(&inner)));
-        Ok(Arc::new(Self { inner, _heartbeat: heartbeat }))
+        Arc::new(Self { inner, _heartbeat: heartbeat })
     }
 
     /// Returns the id of this process among the gateways.
@@ -123,6 +136,11 @@ impl SharedState {
         Duration::from_micros(u64::try_from(server).unwrap_or_default())
     }
 
+    /// Returns the number of shards; at least 1.
+    pub fn shards(&self) -> u8 {
+        self.inner.engine.shards().max(1)
+    }
+
     /// Returns the shard of a key.
     pub fn shard_of(&self, key: u64) -> u8 {
         u8::try_from(key % u64::from(self.inner.engine.shards())).unwrap_or_default()
@@ -136,6 +154,21 @@ impl SharedState {
         let connection = &self.inner;
         let trip = connection.engine.exchange_tokens(&connection.gateway, batches);
         connection.guard(StoreKind::Limits, connection.limit_timeout, trip).await
+    }
+
+    /// Returns the engine, for a trip that [`SharedState::guard`] makes.
+    pub(super) fn engine(&self) -> &dyn StateEngine {
+        &*self.inner.engine
+    }
+
+    /// Makes a trip within `deadline`, unless the breaker is open, and records what became of it.
+    pub(super) async fn guard<T>(
+        &self,
+        kind: StoreKind,
+        deadline: Duration,
+        trip: impl Future<Output = StateResult<T>>,
+    ) -> StateResult<T> {
+        self.inner.guard(kind, deadline, trip).await
     }
 
     /// Returns how long slots are leased after an exchange, by the clock of the server.
@@ -159,6 +192,55 @@ impl SharedState {
             // Without it, the heartbeat ends after its lifetime.
             let _ = timeout(HEARTBEAT_TIMEOUT, self.inner.engine.leave(&self.inner.gateway)).await;
         }
+    }
+}
+
+/// Small values with a lifetime.
+impl SharedState {
+    /// Stores values of a kind, at most [`MAX_VALUES_PER_TRIP`](super::MAX_VALUES_PER_TRIP), in one trip of at most
+    /// [`VALUE_TIMEOUT`]. Returns for each whether it is stored: a kind that is full may refuse it.
+    ///
+    /// # Errors
+    /// Why there is no reply; the values may be stored.
+    pub async fn put_values(&self, kind: ValueKind, values: &[NewValue]) -> Result<Vec<bool>, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.put_values(kind, values);
+        connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
+    }
+
+    /// Returns a value, in one trip of at most [`VALUE_TIMEOUT`].
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn get_value(&self, kind: ValueKind, key: &ValueKey) -> Result<Option<Vec<u8>>, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.get_value(kind, key);
+        connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
+    }
+
+    /// Takes a value if it is equal to what is presented, in one trip of at most [`VALUE_TIMEOUT`].
+    ///
+    /// # Errors
+    /// Why there is no reply; the attempt may count, and the value may be taken.
+    pub async fn redeem_value(
+        &self,
+        kind: ValueKind,
+        key: &ValueKey,
+        attempt: RedemptionAttempt<'_>,
+    ) -> Result<Redemption, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.redeem_value(kind, key, attempt);
+        connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
+    }
+
+    /// Returns at most `limit` values that were stored after a position, in one trip of at most [`VALUE_TIMEOUT`].
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn changed_values(&self, kind: ValueKind, after: u64, limit: u32) -> Result<ValueChanges, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.changed_values(kind, after, limit);
+        connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
     }
 }
 

@@ -1,9 +1,11 @@
 //! What a server that holds shared state can do. Redis and PostgreSQL implement it.
 
 use super::{
+    idempotency_engine::IdempotencyEngine,
     lease_engine::LeaseEngine,
     state_error::StateError,
     token_exchange::{TokenBatch, TokenReply},
+    value_engine::ValueEngine,
 };
 use std::{fmt::Debug, time::Duration};
 
@@ -22,7 +24,9 @@ pub(in crate::store) struct HeartbeatReply {
 /// A server that holds shared state. Each method is one trip without a deadline of its own; dropping its future leaves
 /// open whether the server applies it.
 #[async_trait::async_trait]
-pub(in crate::store) trait StateEngine: LeaseEngine + Debug + Send + Sync {
+pub(in crate::store) trait StateEngine:
+    IdempotencyEngine + LeaseEngine + ValueEngine + Debug + Send + Sync
+{
     /// Number of shards: a batch has entries of one.
     fn shards(&self) -> u8;
 

@@ -139,6 +139,8 @@ pub(super) fn fill_every_metric(metrics: &Metrics) {
     metrics.certificates().record_reload_failure("127.0.0.1:8080");
     let keys = ApiKeyCounts { valid: 1, expired: 2, disabled: 3, next_expiration: Some(1_900_000_000) };
     metrics.keys().set_api_keys(keys);
+    metrics.keys().set_revocations(2, 1);
+    metrics.keys().set_revocations_exchanged(1_800_000_000);
     metrics.keys().set_issuers(["https://issuer.example".into()].into_iter());
     metrics.keys().record_jwks_fetch("https://issuer.example", FetchOutcome::Success, 1_800_000_000);
     metrics.sources().set_sources(["files".into()].into_iter());

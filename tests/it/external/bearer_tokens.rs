@@ -33,6 +33,7 @@ fn build_authorizer(provider: &OpenIdProvider, changes: &Value) -> Authorizer {
         client,
         metrics: Metrics::new().unwrap(),
         browser_pairing: None,
+        revocations: std::sync::Arc::default(),
         logged_callers: LoggedCallers::Plain,
     };
     Authorizer::build(

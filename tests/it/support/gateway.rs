@@ -169,6 +169,16 @@ impl Gateway {
         tokio::task::spawn_blocking(move || Self::run(&folder, keys, &environment, &["--take-over"])).await.unwrap()
     }
 
+    /// Kills the process, and starts another one with the same configuration.
+    pub async fn restart(&mut self, environment: Vec<(String, String)>) {
+        self.send_signal(rustix::process::Signal::KILL);
+        self.wait_for_exit().await;
+        let (folder, keys) = (self.folder(), self.keys.clone());
+        let started = tokio::task::spawn_blocking(move || Self::run(&folder, keys, &environment, &[])).await.unwrap();
+        let mut previous = std::mem::replace(self, started);
+        self.folder = previous.folder.take();
+    }
+
     fn run(folder: &Path, keys: Vec<(String, String)>, environment: &[(String, String)], args: &[&str]) -> Self {
         let mut child = gatepost_command()
             .args(["run", "-c"])

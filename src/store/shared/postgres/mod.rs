@@ -4,7 +4,9 @@
 mod connection_set;
 mod postgres_connection;
 mod postgres_engine;
+mod postgres_idempotency;
 mod postgres_leases;
+mod postgres_values;
 mod state_schema;
 
 pub(super) use postgres_engine::PostgresEngine;

@@ -1,4 +1,5 @@
-//! The connection to the server: one that all trips share, made again after it is lost or a secret has changed.
+//! The connections to the server: one that most trips share, and one for large values, so that the others do not wait
+//! behind these. Both are made again after one is lost or a secret has changed.
 
 use crate::{
     store::shared::{
@@ -8,6 +9,7 @@ use crate::{
     },
     values::{Secret, SecretRef},
 };
+use futures_util::future::try_join;
 use parking_lot::Mutex;
 use redis::{
     AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
@@ -58,6 +60,7 @@ pub(in crate::store::shared) struct RedisConnection {
 #[derive(Default)]
 struct ConnectionState {
     link: Option<RedisLink>,
+    bulk_link: Option<RedisLink>,
     /// What `link` was made with.
     resolved: Option<Arc<ResolvedAddress>>,
 }
@@ -79,6 +82,14 @@ impl RedisConnection {
         self.state.lock().link.clone().ok_or(StateError::Unavailable)
     }
 
+    /// Returns the connection for large values, if there is one.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub(in crate::store::shared) fn bulk_link(&self) -> Result<RedisLink, StateError> {
+        self.state.lock().bulk_link.clone().ok_or(StateError::Unavailable)
+    }
+
     /// Returns the connection, and connects if there is none.
     ///
     /// # Errors
@@ -89,14 +100,17 @@ impl RedisConnection {
             return Ok(link);
         }
         let resolved = Arc::new(self.resolve().map_err(StateError::Failed)?);
-        let link = self.open(&resolved).await.map_err(|why| StateError::Failed(describe(&why)))?;
-        *self.state.lock() = ConnectionState { link: Some(link.clone()), resolved: Some(resolved) };
+        let links = try_join(self.open(&resolved), self.open(&resolved)).await;
+        let (link, bulk_link) = links.map_err(|why| StateError::Failed(describe(&why)))?;
+        *self.state.lock() =
+            ConnectionState { link: Some(link.clone()), bulk_link: Some(bulk_link), resolved: Some(resolved) };
         Ok(link)
     }
 
-    /// Drops the connection, so that the next heartbeat makes a new one.
+    /// Drops the connections, so that the next heartbeat makes new ones.
     pub(super) fn disconnect(&self) {
-        self.state.lock().link = None;
+        let mut state = self.state.lock();
+        (state.link, state.bulk_link) = (None, None);
     }
 
     /// Drops the connection if a secret is not the one it was made with.

@@ -1,8 +1,10 @@
 //! The state engine in Redis.
 
 use super::{
+    idempotency_scripts::IdempotencyScripts,
     redis_connection::RedisConnection,
     redis_script::{RedisScript, ScriptArguments},
+    value_scripts::ValueScripts,
 };
 use crate::store::shared::{
     config::RedisConfig,
@@ -22,6 +24,8 @@ pub(in crate::store::shared) struct RedisEngine {
     pub(super) connection: RedisConnection,
     tokens: RedisScript,
     heartbeat: RedisScript,
+    pub(super) idempotency: IdempotencyScripts,
+    pub(super) values: ValueScripts,
     pub(super) leases: RedisScript,
 }
 
@@ -32,6 +36,8 @@ impl RedisEngine {
             connection: RedisConnection::new(config),
             tokens: RedisScript::new(include_str!("tokens.lua")),
             heartbeat: RedisScript::new(include_str!("heartbeat.lua")),
+            idempotency: IdempotencyScripts::new(),
+            values: ValueScripts::new(),
             leases: RedisScript::new(include_str!("leases.lua")),
         }
     }

@@ -27,6 +27,11 @@ impl Postgres {
         Self { port, process, folder, databases: 0 }
     }
 
+    /// The folder with the server's data.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Creates a database, and returns its URL.
     pub async fn create_database(&mut self) -> String {
         self.databases += 1;

@@ -1,6 +1,6 @@
 //! A real Redis server on a free port, with its data in a temporary folder. It is stopped when it is dropped.
 
-use crate::support::ports::ReservedPort;
+use crate::support::{eventually, ports::ReservedPort};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
@@ -16,14 +16,35 @@ pub struct Redis {
     port: ReservedPort,
     process: Child,
     folder: TempDir,
+    /// The port of its cluster bus, if it is a node of a cluster.
+    bus_port: Option<ReservedPort>,
 }
 
 impl Redis {
     /// Starts an empty server.
     pub async fn start() -> Self {
+        Self::start_node(None).await
+    }
+
+    /// Starts a cluster of one empty node.
+    pub async fn start_cluster() -> Self {
+        let node = Self::start_node(Some(ReservedPort::new())).await;
+        let mut connection = redis::Client::open(node.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
+        let mut command = redis::cmd("CLUSTER");
+        let command = command.arg("ADDSLOTSRANGE").arg(0).arg(16_383);
+        let _: () = command.query_async(&mut connection).await.unwrap();
+        eventually("the cluster is complete", async || {
+            let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await.unwrap();
+            info.contains("cluster_state:ok")
+        })
+        .await;
+        node
+    }
+
+    async fn start_node(bus_port: Option<ReservedPort>) -> Self {
         let (folder, port) = (TempDir::new().unwrap(), ReservedPort::new());
-        let process = run(folder.path(), port.number()).await;
-        Self { port, process, folder }
+        let process = run(folder.path(), port.number(), bus_port.as_ref()).await;
+        Self { port, process, folder, bus_port }
     }
 
     pub fn port(&self) -> u16 {
@@ -44,13 +65,18 @@ impl Redis {
 
     /// Starts the stopped server again, with its data.
     pub async fn restart(&mut self) {
-        self.process = run(self.folder.path(), self.port()).await;
+        self.process = run(self.folder.path(), self.port(), self.bus_port.as_ref()).await;
     }
 
     /// Starts the stopped server again, without its data.
     pub async fn restart_empty(&mut self) {
         self.folder = TempDir::new().unwrap();
         self.restart().await;
+    }
+
+    /// The folder with the server's data.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
     }
 
     /// Makes the server hang (SIGSTOP): it keeps its connections and does not reply.
@@ -70,12 +96,15 @@ impl Drop for Redis {
     }
 }
 
-async fn run(folder: &Path, port: u16) -> Child {
+async fn run(folder: &Path, port: u16, bus_port: Option<&ReservedPort>) -> Child {
     let log = fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).unwrap();
+    let cluster = bus_port
+        .map(|port| ["--cluster-enabled", "yes", "--cluster-port", &port.number().to_string()].map(str::to_owned));
     let mut process = Command::new("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"])
         .args(["--appendfsync", "always", "--dir"])
         .arg(folder)
+        .args(cluster.into_iter().flatten())
         .stdout(log)
         .stderr(Stdio::null())
         .spawn()

@@ -62,6 +62,19 @@ impl RedisWithSentinel {
         serde_json::json!({"url": url, "sentinel": {"master": "gatepost"}})
     }
 
+    /// Waits until the replica has what the primary has now.
+    pub async fn wait_for_replica(&self) {
+        let offset = |info: &str, name: &str| -> u64 {
+            let line = info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+            line.trim().parse().unwrap_or_default()
+        };
+        let target = offset(&info(&self.primary).await, "master_repl_offset:");
+        eventually_within(FAILOVER_TIME, "the replica has the data", async || {
+            offset(&info(&self.replica).await, "slave_repl_offset:") >= target
+        })
+        .await;
+    }
+
     /// Kills the primary, and waits until the replica has its place.
     pub async fn fail_over(&mut self) {
         self.primary.stop();

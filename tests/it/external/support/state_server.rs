@@ -6,7 +6,8 @@ use gatepost::{
     telemetry::Metrics,
 };
 use serde_json::json;
-use std::sync::Arc;
+use std::{path::Path, process::Command, sync::Arc};
+use tempfile::TempDir;
 
 /// A server with one database.
 pub enum StateServer {
@@ -76,6 +77,35 @@ impl StateServer {
         }
     }
 
+    /// Copies the data, for which the server is restarted.
+    pub async fn back_up(&mut self) -> TempDir {
+        self.stop();
+        let backup = TempDir::new().unwrap();
+        copy_files(self.folder(), backup.path());
+        self.restart().await;
+        backup
+    }
+
+    /// Restarts the server with the data of a copy.
+    pub async fn restore(&mut self, backup: &TempDir) {
+        self.stop();
+        for entry in std::fs::read_dir(self.folder()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                std::fs::remove_dir_all(path).unwrap();
+            }
+        }
+        copy_files(backup.path(), self.folder());
+        self.restart().await;
+    }
+
+    fn folder(&self) -> &Path {
+        match self {
+            Self::Redis(server) => server.folder(),
+            Self::Postgres { server, .. } => server.folder(),
+        }
+    }
+
     /// Makes the server hang: it keeps its connections and does not reply.
     pub fn pause(&self) {
         match self {
@@ -118,6 +148,20 @@ impl StateServer {
         }
     }
 
+    /// Returns how many idempotency keys the server holds.
+    pub async fn idempotency_keys(&self) -> i64 {
+        match self {
+            Self::Redis(server) => {
+                let client = redis::Client::open(server.url()).unwrap();
+                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                redis::cmd("ZCARD").arg("gatepost:{0}:idempotency:expiry").query_async(&mut connection).await.unwrap()
+            }
+            Self::Postgres { server, url } => {
+                server.query_number(url, "select count(*) from gatepost_shared_keys").await.unwrap()
+            }
+        }
+    }
+
     /// Returns how many buckets and quotas the server holds.
     pub async fn token_entries(&self) -> i64 {
         match self {
@@ -133,4 +177,10 @@ impl StateServer {
             }
         }
     }
+}
+
+/// Copies the files of a folder, with their owners.
+fn copy_files(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg("-a").arg(from.join(".")).arg(to).status().unwrap();
+    assert!(status.success(), "{status}");
 }
