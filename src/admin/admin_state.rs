@@ -3,7 +3,7 @@
 use crate::{
     agent::{Agent, AgentId, AgentStatus},
     audit::AuditLog,
-    auth::{Caller, RevocationList},
+    auth::{Caller, NewPairingCode, RevocationList},
     fault::{Fault, FaultCode},
     registry::SourceHealth,
     telemetry::redact,
@@ -89,9 +89,9 @@ pub trait AdminState: Send + Sync + 'static {
         None
     }
 
-    /// Creates a code that pairs one page, and returns it with its lifetime. `None` if pairing is disabled.
-    fn create_pairing_code(&self) -> Option<(String, Duration)> {
-        None
+    /// Creates a code that pairs one page.
+    fn create_pairing_code(&self) -> BoxFuture<'static, Result<NewPairingCode, Fault>> {
+        async { Err(Fault::new(FaultCode::NotFound, "Pages are not paired here")) }.boxed()
     }
 }
 

@@ -55,11 +55,8 @@ pub(super) async fn remove_registration(State(context): State<AdminContext>, Pat
 
 /// Creates a code that pairs one web page, and invalidates the previous code.
 pub(super) async fn create_pairing_code(State(context): State<AdminContext>) -> Response {
-    match context.state.create_pairing_code() {
-        Some((code, lifetime)) => Json(json!({"code": code, "expires_in": lifetime.as_secs()})).into_response(),
-        None => error_response(&Fault::new(
-            FaultCode::NotFound,
-            "Pairing is disabled (the configuration has no cors.pairing)",
-        )),
+    match context.state.create_pairing_code().await {
+        Ok(new) => Json(json!({"code": new.code, "expires_in": new.lifetime.as_secs()})).into_response(),
+        Err(fault) => error_response(&fault),
     }
 }

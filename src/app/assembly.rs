@@ -84,7 +84,7 @@ impl GatewayAssembly {
         transport.set_metrics(&metrics);
         let resolver = collect_problems(resolver_wiring::build_resolver(file, &policy, None), "", &mut problems);
         transport.set_local_runtimes(file.local_runtimes.clone());
-        let pairings = Arc::new(BrowserPairings::default());
+        let pairings = Arc::new(BrowserPairings::new(shared_state.as_ref()));
         let revocations = RevocationList::start(shared_state.as_ref(), &metrics).await;
         let issued = IssuedCredentials { pairings: &pairings, revocations: &revocations };
         let auth = collect_problems(build_auth(file, &policy, issued, &metrics, None), "", &mut problems);

@@ -4,7 +4,7 @@ use super::{document_search::DocumentSearch, rule_locator::RuleLocator};
 use crate::{
     admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page},
     audit::AuditLog,
-    auth::{Caller, PresentedCredentials, RevocationList},
+    auth::{Caller, NewPairingCode, PresentedCredentials, RevocationList},
     config::{GatewayConfig, LoadedConfig},
     console::{ConfigInForce, ConsoleSource},
     explain::{Decision, DecisionView, RuleSearch},
@@ -240,7 +240,8 @@ impl AdminState for GatewayAdminState {
         self.gateway.config.load().api_key_header.clone()
     }
 
-    fn create_pairing_code(&self) -> Option<(String, Duration)> {
-        self.gateway.create_pairing_code()
+    fn create_pairing_code(&self) -> BoxFuture<'static, Result<NewPairingCode, Fault>> {
+        let gateway = Arc::clone(&self.gateway);
+        async move { gateway.create_pairing_code().await }.boxed()
     }
 }

@@ -35,7 +35,7 @@ pub use api_keys::{
 };
 pub use authorizer::Authorizer;
 pub use bearer::{IntrospectionProblem, KeyFetchError, inspect_introspection, inspect_issuer};
-pub use browser_pairing::{BrowserPairingAccess, BrowserPairings};
+pub use browser_pairing::{BrowserPairingAccess, BrowserPairings, NewPairingCode};
 pub use build_context::AuthServices;
 pub use caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials, is_valid_name};
 pub use caller_patterns::{ANONYMOUS, caller_pattern_problem, certificate_pattern_problem};

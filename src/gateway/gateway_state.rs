@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     audit::AuditLog,
-    auth::{Authorizer, BrowserPairings, RevocationList},
+    auth::{Authorizer, BrowserPairings, NewPairingCode, RevocationList},
     contract::{self, HeavyCheckPool},
     directory::AgentDirectory,
     explain::RecentDecisions,
@@ -85,10 +85,17 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Creates a code with which one page can be paired; returns it with its validity. `None` if pairing is disabled.
-    pub fn create_pairing_code(&self) -> Option<(String, Duration)> {
-        self.config.load().cors.as_ref()?.pairing_key_ttl?;
-        self.browser_pairings.create_code()
+    /// Creates a code with which one page can be paired.
+    ///
+    /// # Errors
+    /// `NotFound` if pairing is disabled, or the faults of [`BrowserPairings::create_code`].
+    pub async fn create_pairing_code(&self) -> Result<NewPairingCode, Fault> {
+        let is_enabled = self.config.load().cors.as_ref().is_some_and(|cors| cors.pairing_key_ttl.is_some());
+        if !is_enabled {
+            let message = "Pairing is disabled (the configuration has no cors.pairing)";
+            return Err(Fault::new(FaultCode::NotFound, message));
+        }
+        self.browser_pairings.create_code().await
     }
 
     /// Counts a call that the end of the drain cuts off, and returns its fault.

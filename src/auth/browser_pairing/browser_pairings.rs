@@ -1,27 +1,23 @@
 //! Browser pairing (R88): an operator creates a code, and a browser page redeems it once for a key that is valid for
-//! the page's origin and for a limited time. The state is in memory: a restart ends every pairing.
+//! the page's origin and for a limited time. Gateways that share a state have one code, and accept the keys of each other.
 
-use crate::values::{encode_hex, sha256};
-use aws_lc_rs::rand;
-use parking_lot::Mutex;
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
+use super::{
+    local_pairings::LocalPairings,
+    pairing_code::{CODE_LIFETIME, NewPairingCode, generate_code, normalize_code},
+    pairing_store::PairingStore,
+    shared_pairings::SharedPairings,
 };
-use subtle::ConstantTimeEq;
+use crate::{
+    fault::{Fault, FaultCode},
+    store::SharedState,
+    values::encode_hex,
+};
+use aws_lc_rs::rand;
+use futures_util::{FutureExt as _, future::BoxFuture};
+use std::{sync::Arc, time::Duration};
 
 /// Prefix of page keys; API keys start with `gp_`.
 pub(super) const PAGE_KEY_PREFIX: &str = "gpb_";
-
-/// Lifetime of a code, and the number of wrong guesses that invalidates it.
-const CODE_LIFETIME: Duration = Duration::from_secs(120);
-const MAX_WRONG_GUESSES: u32 = 5;
-
-/// Alphabet of codes, without characters that are easily confused. A code of 8 characters has 40 bits.
-const CODE_ALPHABET: &[u8; 32] = b"ABCDEFGHJKLMNPQRSTUVWXYZ23456789";
-
-/// Maximum number of paired pages; a new one replaces the oldest.
-const MAX_PAIRED_PAGES: usize = 1000;
 
 /// Pairings, and the origins whose pages may use them.
 #[derive(Clone, Debug)]
@@ -30,89 +26,108 @@ pub struct BrowserPairingAccess {
     origins: Vec<String>,
 }
 
+/// How far the check of a page's key has come.
+pub(super) enum KeyCheck<'a> {
+    /// Whether the key is valid.
+    Ready(bool),
+    /// The shared state must be asked.
+    Pending(BoxFuture<'a, Result<bool, Fault>>),
+}
+
 impl BrowserPairingAccess {
     /// Allows the pages of `origins` to use the pairings of the process.
     pub fn new(pairings: &Arc<BrowserPairings>, origins: &[String]) -> Self {
         Self { pairings: Arc::clone(pairings), origins: origins.to_vec() }
     }
 
-    /// Returns whether `key` is valid for pages of `origin`.
-    pub(super) fn is_valid_key(&self, key: &str, origin: &str) -> bool {
-        self.origins.iter().any(|allowed| allowed == origin) && self.pairings.is_valid_key(key, origin)
+    /// Checks whether `key` is valid for pages of `origin`.
+    pub(super) fn check_key<'a>(&'a self, key: &'a str, origin: &'a str) -> KeyCheck<'a> {
+        if !self.origins.iter().any(|allowed| allowed == origin) {
+            return KeyCheck::Ready(false);
+        }
+        match &self.pairings.0 {
+            Storage::Local(local) => KeyCheck::Ready(local.is_valid_key(key, origin)),
+            Storage::Shared(shared) => match shared.check_cached_key(key, origin) {
+                Some(is_valid) => KeyCheck::Ready(is_valid),
+                None => KeyCheck::Pending(shared.check_key(key, origin).boxed()),
+            },
+        }
     }
 }
 
 /// Pairing codes and paired pages. One instance per process.
 #[derive(Debug, Default)]
-pub struct BrowserPairings(Mutex<PairingState>);
+pub struct BrowserPairings(Storage);
 
-#[derive(Debug, Default)]
-struct PairingState {
-    code: Option<PairingCode>,
-    pages: Vec<PairedPage>,
+/// Where the codes and the pages are.
+#[derive(Debug)]
+enum Storage {
+    Local(LocalPairings),
+    Shared(SharedPairings),
 }
 
-#[derive(Debug)]
-struct PairingCode {
-    hash: [u8; 32],
-    expires_at: Instant,
-    wrong_guesses: u32,
-}
-
-#[derive(Debug)]
-struct PairedPage {
-    hash: [u8; 32],
-    origin: Box<str>,
-    expires_at: Instant,
+impl Default for Storage {
+    fn default() -> Self {
+        Self::Local(LocalPairings::default())
+    }
 }
 
 impl BrowserPairings {
-    /// Creates a code, invalidates the previous code, and returns the new code with its lifetime. `None` if the system
-    /// has no randomness.
-    pub fn create_code(&self) -> Option<(String, Duration)> {
-        let mut bytes = [0; 8];
-        rand::fill(&mut bytes).ok()?;
-        let letter = |byte: &u8| CODE_ALPHABET.get(usize::from(byte & 31)).copied().map(char::from);
-        let code: String = bytes.iter().filter_map(letter).collect();
-        let pairing =
-            PairingCode { hash: sha256(code.as_bytes()), expires_at: Instant::now() + CODE_LIFETIME, wrong_guesses: 0 };
-        self.0.lock().code = Some(pairing);
+    /// Returns pairings in the state that gateways share, or in memory if there is none.
+    pub fn new(shared: Option<&Arc<SharedState>>) -> Self {
+        match shared {
+            Some(shared) => Self::with_store(Arc::clone(shared) as _),
+            None => Self::default(),
+        }
+    }
+
+    /// Returns pairings in a store.
+    pub(super) fn with_store(store: Arc<dyn PairingStore>) -> Self {
+        Self(Storage::Shared(SharedPairings::new(store)))
+    }
+
+    /// Creates a code, and invalidates the previous code.
+    ///
+    /// # Errors
+    /// The system has no randomness, or 503: the shared state is away.
+    pub async fn create_code(&self) -> Result<NewPairingCode, Fault> {
+        let code = generate_code().ok_or_else(no_randomness)?;
+        match &self.0 {
+            Storage::Local(local) => local.set_code(&code, CODE_LIFETIME),
+            Storage::Shared(shared) => shared.set_code(code.clone()).await?,
+        }
         let (first, last) = code.split_at(4);
-        Some((format!("{first}-{last}"), CODE_LIFETIME))
+        Ok(NewPairingCode { code: format!("{first}-{last}"), lifetime: CODE_LIFETIME })
     }
 
-    /// Redeems `code` once for a key that is valid for pages of `origin` during `lifetime`.
-    pub fn redeem_code(&self, code: &str, origin: &str, lifetime: Duration) -> Option<String> {
-        let normalized: String =
-            code.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_uppercase();
+    /// Redeems `code` once for a key that is valid for pages of `origin` during `lifetime`; `None` if it is not valid.
+    ///
+    /// # Errors
+    /// The system has no randomness, or 503: the shared state is away, and the code may be used up.
+    pub async fn redeem_code(&self, code: &str, origin: &str, lifetime: Duration) -> Result<Option<String>, Fault> {
+        let code = normalize_code(code);
         let mut bytes = [0; 32];
-        rand::fill(&mut bytes).ok()?;
-        let now = Instant::now();
-        let mut state = self.0.lock();
-        let mut pending = state.code.take().filter(|pending| pending.expires_at > now)?;
-        if !bool::from(pending.hash.ct_eq(&sha256(normalized.as_bytes()))) {
-            pending.wrong_guesses += 1;
-            state.code = Some(pending).filter(|pending| pending.wrong_guesses < MAX_WRONG_GUESSES);
-            return None;
-        }
+        rand::fill(&mut bytes).map_err(|_| no_randomness())?;
         let key = format!("{PAGE_KEY_PREFIX}{}", encode_hex(&bytes));
-        state.pages.retain(|page| page.expires_at > now);
-        if state.pages.len() >= MAX_PAIRED_PAGES {
-            state.pages.remove(0);
+        match &self.0 {
+            Storage::Local(local) => {
+                if !local.redeem_code(&code) {
+                    return Ok(None);
+                }
+                local.add_page(&key, origin, lifetime);
+            }
+            Storage::Shared(shared) => {
+                if !shared.redeem_code(code).await? {
+                    return Ok(None);
+                }
+                shared.add_page(&key, origin, lifetime).await?;
+            }
         }
-        state.pages.push(PairedPage {
-            hash: sha256(key.as_bytes()),
-            origin: origin.into(),
-            expires_at: now + lifetime,
-        });
-        Some(key)
+        Ok(Some(key))
     }
+}
 
-    /// Returns whether `key` was issued to pages of `origin` and has not expired.
-    fn is_valid_key(&self, key: &str, origin: &str) -> bool {
-        let (hash, now) = (sha256(key.as_bytes()), Instant::now());
-        let state = self.0.lock();
-        let page = state.pages.iter().find(|page| bool::from(page.hash.ct_eq(&hash)));
-        page.is_some_and(|page| page.expires_at > now && *page.origin == *origin)
-    }
+#[cold]
+fn no_randomness() -> Fault {
+    Fault::from(FaultCode::Internal).with_detail("the system has no randomness")
 }

@@ -1,11 +1,12 @@
 //! Authentication by page key: the key of a paired browser page, which is valid only for the page's origin.
 
-use super::browser_pairings::{BrowserPairingAccess, PAGE_KEY_PREFIX};
+use super::browser_pairings::{BrowserPairingAccess, KeyCheck, PAGE_KEY_PREFIX};
 use crate::{
     agent::{AuthenticationMethod, BROWSER_ID_PREFIX},
     auth::{
         authenticator::{
-            AuthenticationProgress, AuthenticationResult, Authenticator, CredentialDescription, InvalidCredential,
+            AuthenticationFailure, AuthenticationProgress, AuthenticationResult, Authenticator, CredentialDescription,
+            InvalidCredential,
         },
         build_context::{BuildContext, BuildResult},
         caller::{Caller, PresentedCredentials},
@@ -34,6 +35,26 @@ impl PageKeyAuthenticator {
     }
 }
 
+impl PageKeyAuthenticator {
+    /// Returns the caller of a page whose key is valid.
+    fn judge(&self, origin: &str, is_valid: bool) -> AuthenticationResult {
+        if !is_valid {
+            return InvalidCredential::new("the page's key is not valid").into();
+        }
+        let id: Arc<str> = format!("{BROWSER_ID_PREFIX}{origin}").into();
+        let grants = self.grants.rules_for_caller(&id, &[]);
+        AuthenticationResult::Authenticated(Arc::new(Caller {
+            owner_key: Arc::clone(&id),
+            id,
+            method: AuthenticationMethod::ApiKey,
+            groups: Arc::default(),
+            scopes: Arc::default(),
+            tier: None,
+            grants,
+        }))
+    }
+}
+
 impl Authenticator for PageKeyAuthenticator {
     fn describe(&self) -> CredentialDescription {
         CredentialDescription {
@@ -51,20 +72,14 @@ impl Authenticator for PageKeyAuthenticator {
             return AuthenticationResult::NotPresented.into();
         };
         let origin = presented.headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok()).unwrap_or_default();
-        if !self.access.is_valid_key(key, origin) {
-            return InvalidCredential::new("the page's key is not valid").into();
+        match self.access.check_key(key, origin) {
+            KeyCheck::Ready(is_valid) => self.judge(origin, is_valid).into(),
+            KeyCheck::Pending(check) => AuthenticationProgress::Pending(Box::pin(async move {
+                match check.await {
+                    Ok(is_valid) => self.judge(origin, is_valid),
+                    Err(fault) => AuthenticationFailure::Unavailable(fault).into(),
+                }
+            })),
         }
-        let id: Arc<str> = format!("{BROWSER_ID_PREFIX}{origin}").into();
-        let grants = self.grants.rules_for_caller(&id, &[]);
-        AuthenticationResult::Authenticated(Arc::new(Caller {
-            owner_key: Arc::clone(&id),
-            id,
-            method: AuthenticationMethod::ApiKey,
-            groups: Arc::default(),
-            scopes: Arc::default(),
-            tier: None,
-            grants,
-        }))
-        .into()
     }
 }

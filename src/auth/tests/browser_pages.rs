@@ -5,10 +5,10 @@ use super::*;
 const ORIGIN: &str = "https://app.example";
 
 /// Builds an authorizer that accepts the keys of paired pages, and a key of a page of `ORIGIN`.
-fn with_page_key(config: Value) -> (Authorizer, String) {
+async fn with_page_key(config: Value) -> (Authorizer, String) {
     let pairings = Arc::new(BrowserPairings::default());
-    let (code, _) = pairings.create_code().unwrap();
-    let key = pairings.redeem_code(&code, ORIGIN, Duration::from_secs(60)).unwrap();
+    let code = pairings.create_code().await.unwrap().code;
+    let key = pairings.redeem_code(&code, ORIGIN, Duration::from_secs(60)).await.unwrap().unwrap();
     let access = BrowserPairingAccess::new(&pairings, &[ORIGIN.to_owned()]);
     let services = AuthServices { browser_pairing: Some(access), ..services() };
     let config = serde_json::from_value(config).unwrap();
@@ -18,7 +18,7 @@ fn with_page_key(config: Value) -> (Authorizer, String) {
 
 #[tokio::test]
 async fn r88_a_page_key_authenticates_pages_of_its_origin_only() {
-    let (auth, key) = with_page_key(json!({"api_keys": {}}));
+    let (auth, key) = with_page_key(json!({"api_keys": {}})).await;
     let agent = agent_with_auth("api_key");
     let page = headers(&[("x-api-key", &key), ("origin", ORIGIN)]);
     let caller = call(&auth, &page, None, Some(&agent)).await.unwrap();
@@ -30,11 +30,11 @@ async fn r88_a_page_key_authenticates_pages_of_its_origin_only() {
 
 #[tokio::test]
 async fn r88_page_keys_use_the_header_of_api_keys_and_are_not_offered() {
-    let (auth, key) = with_page_key(json!({"api_keys": {"header": "X-Team-Key"}, "mtls": {}}));
+    let (auth, key) = with_page_key(json!({"api_keys": {"header": "X-Team-Key"}, "mtls": {}})).await;
     let page = headers(&[("x-team-key", &key), ("origin", ORIGIN)]);
     assert!(call(&auth, &page, None, Some(&agent_with_auth("none"))).await.is_ok());
     assert!(call(&auth, &headers(&[("x-api-key", &key), ("origin", ORIGIN)]), None, None).await.is_err());
-    let (auth, key) = with_page_key(json!({}));
+    let (auth, key) = with_page_key(json!({})).await;
     let page = headers(&[("x-api-key", &key), ("origin", ORIGIN)]);
     assert!(call(&auth, &page, None, Some(&agent_with_auth("api_key"))).await.is_ok());
     assert_eq!(auth.accepted_credentials(), []);

@@ -51,7 +51,7 @@ pub struct CorsConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PairingConfig {
-    /// How long a page's key is valid; 1m to 30d. Keys also end with the process. Default 8h.
+    /// How long a page's key is valid; 1m to 30d. Without `state`, keys also end with the process. Default 8h.
     pub ttl: ConfigDuration,
 }
 

@@ -54,7 +54,8 @@ pub(in crate::gateway) async fn redeem_pairing_code(exchange: &mut Exchange<'_>)
     if let Some(log) = &exchange.gateway.audit_log {
         log.require_writable_in_background().await.map_err(Fault::from)?;
     }
-    let key = exchange.gateway.browser_pairings.redeem_code(&code, &origin, key_ttl).ok_or_else(invalid_code)?;
+    let redeemed = exchange.gateway.browser_pairings.redeem_code(&code, &origin, key_ttl).await;
+    let key = redeemed?.ok_or_else(invalid_code)?;
     if let Some(log) = &exchange.gateway.audit_log {
         let mut entry = AuditEntry::new(AuditAction::PagePaired, format!("browser:{origin}"), &*origin);
         entry.request_id = Some(exchange.call.id().to_owned());

@@ -296,3 +296,97 @@ async fn redis_revocations_survive_a_server_that_hangs_is_killed_or_loses_its_da
 async fn postgresql_revocations_survive_a_server_that_hangs_is_killed_or_loses_its_data() {
     revocations_survive_outages(StateServer::postgres().await).await;
 }
+
+const PAGE: &str = "https://app.example.org";
+const CORS: &str = "cors:\n  allowed_origins: ['https://app.example.org']\n  pairing: {ttl: 1h}\n";
+
+async fn new_code(gate: &Gateway) -> String {
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let response = send(client.post(format!("http://{}/pairing", gate.admin_address))).await;
+    response.json()["code"].as_str().unwrap().to_owned()
+}
+
+async fn pair(gate: &Gateway, code: &str) -> GatewayResponse {
+    send(gate.request("POST", "/pair").header("origin", PAGE).json(&json!({"code": code}))).await
+}
+
+async fn call_as_page(gate: &Gateway, key: &str) -> u16 {
+    let request = gate.request("POST", "/agents/echo/invoke").header("origin", PAGE).header("x-api-key", key);
+    send(request.json(&json!({}))).await.status
+}
+
+async fn a_page_is_paired_with_all_gateways(mut server: StateServer) {
+    let echo = Agent::echo().await;
+    let build = |server: &StateServer| {
+        gateway().section(&format!("state: {}\n", server.section())).section(CORS).agent("echo", &echo)
+    };
+    let (mut one, two) = (build(&server).start().await, build(&server).start().await);
+    // Created at one, redeemed at the other, once.
+    let code = new_code(&one).await;
+    let paired = pair(&two, &code).await;
+    let key = paired.expect_ok()["key"].as_str().unwrap().to_owned();
+    for gate in [&one, &two] {
+        assert_eq!(pair(gate, &code).await.status, 403);
+        assert_eq!(call_as_page(gate, &key).await, 200);
+    }
+    // Of many pages that redeem a code at both, one gets a key.
+    let code = new_code(&two).await;
+    let pairs = (0..8).map(|at| pair(if at % 2 == 0 { &one } else { &two }, &code));
+    let statuses: Vec<u16> = futures_util::future::join_all(pairs).await.iter().map(|paired| paired.status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 1, "{statuses:?}");
+    // Five wrong guesses over both gateways.
+    let code = new_code(&one).await;
+    for gate in [&one, &two, &one, &two, &one] {
+        assert_eq!(pair(gate, "WRNG-WRNG").await.status, 403);
+    }
+    assert_eq!(pair(&two, &code).await.status, 403);
+    // A restart of the gateway that issued the key changes nothing.
+    one.restart(Vec::new()).await;
+    assert_eq!(call_as_page(&one, &key).await, 200);
+    // While the server hangs or is gone, a key that was just checked is valid, and then nobody can tell.
+    for is_paused in [true, false] {
+        let code = new_code(&one).await;
+        assert_eq!(call_as_page(&one, &key).await, 200);
+        if is_paused {
+            server.pause();
+        } else {
+            server.persist().await;
+            server.stop();
+        }
+        eventually("the key cannot be checked", async || match call_as_page(&one, &key).await {
+            503 => true,
+            200 => false,
+            status => panic!("{status}"),
+        })
+        .await;
+        assert_eq!(call_as_page(&two, "gpb_0000").await, 503);
+        assert_eq!(pair(&two, &code).await.status, 503);
+        assert_eq!(send(one.post("/agents/echo/invoke").json(&json!({}))).await.status, 200, "API keys need no server");
+        if is_paused {
+            server.resume();
+        } else {
+            server.restart().await;
+        }
+        for gate in [&one, &two] {
+            eventually("the key is valid again", async || call_as_page(gate, &key).await == 200).await;
+            assert_eq!(call_as_page(gate, "gpb_0000").await, 401);
+        }
+    }
+    // A server that lost its data has no pages: they are paired anew.
+    server.lose_data().await;
+    eventually_within(20 * SECOND, "the key is not known any more", async || call_as_page(&two, &key).await == 401)
+        .await;
+    let code = new_code(&two).await;
+    let key = pair(&one, &code).await.expect_ok()["key"].as_str().unwrap().to_owned();
+    assert_eq!(call_as_page(&two, &key).await, 200);
+}
+
+#[tokio::test]
+async fn r88_redis_a_page_that_is_paired_at_one_gateway_may_call_all_and_gets_503_without_the_server() {
+    a_page_is_paired_with_all_gateways(StateServer::redis().await).await;
+}
+
+#[tokio::test]
+async fn r88_postgresql_a_page_that_is_paired_at_one_gateway_may_call_all_and_gets_503_without_the_server() {
+    a_page_is_paired_with_all_gateways(StateServer::postgres().await).await;
+}
