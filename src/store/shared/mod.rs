@@ -1,5 +1,5 @@
 //! State that gateways share beyond documents and tasks: tokens of rates, counts of quotas, idempotency keys, leases of
-//! concurrency, small values and logs of events. It is in a Redis server or a PostgreSQL database ([`StateEngine`]).
+//! concurrency, small values and logs of events. It is in a Redis server or a PostgreSQL database (the trait `StateEngine`).
 //! [`SharedState`] adds what both need: a deadline for each trip, a circuit breaker, the heartbeat by which gateways count
 //! each other, and metrics. Which decision a caller gets while the server cannot be reached is the business of the modules
 //! that ask.

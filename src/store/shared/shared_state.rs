@@ -34,7 +34,7 @@ const HEARTBEAT_LIFETIME: Duration = Duration::from_secs(5);
 const LEASE_LIFETIME: Duration = Duration::from_secs(5);
 /// Deadline of a heartbeat, which includes connecting.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Deadline of a trip for small values.
+/// Deadline of a trip for small values; the documentation of their methods states it.
 const VALUE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Delays between heartbeats while the server does not answer; each is varied by a half.
 const MIN_PROBE_DELAY: Duration = Duration::from_millis(100);
@@ -198,7 +198,7 @@ impl SharedState {
 /// Small values with a lifetime.
 impl SharedState {
     /// Stores values of a kind, at most [`MAX_VALUES_PER_TRIP`](super::MAX_VALUES_PER_TRIP), in one trip of at most
-    /// [`VALUE_TIMEOUT`]. Returns for each whether it is stored: a kind that is full may refuse it.
+    /// 500 ms. Returns for each whether it is stored: a kind that is full may refuse it.
     ///
     /// # Errors
     /// Why there is no reply; the values may be stored.
@@ -208,7 +208,7 @@ impl SharedState {
         connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
     }
 
-    /// Returns a value, in one trip of at most [`VALUE_TIMEOUT`].
+    /// Returns a value, in one trip of at most 500 ms.
     ///
     /// # Errors
     /// Why there is no reply.
@@ -218,7 +218,7 @@ impl SharedState {
         connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
     }
 
-    /// Takes a value if it is equal to what is presented, in one trip of at most [`VALUE_TIMEOUT`].
+    /// Takes a value if it is equal to what is presented, in one trip of at most 500 ms.
     ///
     /// # Errors
     /// Why there is no reply; the attempt may count, and the value may be taken.
@@ -233,7 +233,7 @@ impl SharedState {
         connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
     }
 
-    /// Returns at most `limit` values that were stored after a position, in one trip of at most [`VALUE_TIMEOUT`].
+    /// Returns at most `limit` values that were stored after a position, in one trip of at most 500 ms.
     ///
     /// # Errors
     /// Why there is no reply.
