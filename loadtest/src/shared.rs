@@ -1,5 +1,6 @@
-//! `shared`: three gateways that share their limits in Redis, beside one gateway with limits of its own: the CPU time of a
-//! call, trips to Redis for each call, and by how many calls the gateways exceed a limit.
+//! `shared`: three gateways that share their limits in Redis, beside one gateway and three gateways with limits of their
+//! own: the CPU time of a call, trips to Redis for each call, and by how many calls the gateways exceed a limit. Three
+//! gateways without Redis show what it costs that three processes serve the calls of one.
 
 mod pair_load;
 
@@ -10,6 +11,7 @@ use crate::redis_server::RedisServer;
 use crate::statistics::{markdown_table, median};
 use crate::token_issuer::TokenIssuer;
 use anyhow::{Context as _, ensure};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,7 +34,7 @@ pub(crate) struct SharedArgs {
     /// Callers, each with a key.
     #[arg(long, default_value_t = 1_000)]
     callers: usize,
-    /// Rounds; each measures one gateway and three gateways.
+    /// Rounds; each measures one gateway, three without and three with Redis.
     #[arg(long, default_value_t = 7)]
     rounds: u64,
     /// Seconds of one measurement.
@@ -54,13 +56,22 @@ pub(crate) fn run(args: &SharedArgs) -> anyhow::Result<()> {
     let setup = launcher.write_limited_setup(args.agents, args.callers)?;
     let rows = args.limits.iter().map(|limit| measure_limit(args, &launcher, &setup, *limit));
     let rows = rows.collect::<anyhow::Result<Vec<_>>>()?;
-    let header =
-        ["limit", "gateways", "calls/s", "CPU µs/call", "× one alone", "trips per call", "exceeded by", "allowed"];
+    let header = [
+        "limit",
+        "gateways",
+        "calls/s",
+        "CPU µs/call",
+        "× one alone",
+        "× three apart",
+        "trips per call",
+        "exceeded by",
+        "allowed",
+    ];
     println!("{}", markdown_table(&header, &rows.concat()));
     Ok(())
 }
 
-/// The measurements of one gateway alone, or of those that share their limits.
+/// The measurements of gateways that are called together.
 struct Side {
     gateways: Vec<LimitedGateway>,
     calls_per_second: Vec<f64>,
@@ -102,9 +113,12 @@ fn measure_limit(
     limit: u64,
 ) -> anyhow::Result<Vec<Vec<String>>> {
     let redis = RedisServer::start()?;
-    let mut alone = Side::new(vec![launcher.start_limited(setup, limit, None)?]);
-    let start_shared = |_| launcher.start_limited(setup, limit, Some(redis.address));
-    let mut shared = Side::new((0..GATEWAYS).map(start_shared).collect::<anyhow::Result<Vec<_>>>()?);
+    let start = |count: u64, state: Option<SocketAddr>| {
+        let gateways = (0..count).map(|_| launcher.start_limited(setup, limit, state));
+        anyhow::Ok(Side::new(gateways.collect::<anyhow::Result<Vec<_>>>()?))
+    };
+    let (mut alone, mut apart) = (start(1, None)?, start(GATEWAYS, None)?);
+    let mut shared = start(GATEWAYS, Some(redis.address))?;
     wait_until_known(&shared)?;
     let rate = limit as f64 * args.callers as f64 * LOAD_SHARE;
     let load = PairLoad {
@@ -116,8 +130,9 @@ fn measure_limit(
     };
     for round in 0..args.rounds {
         eprintln!("{limit}/s: round {} of {}", round + 1, args.rounds);
-        let order = if round.is_multiple_of(2) { [&mut alone, &mut shared] } else { [&mut shared, &mut alone] };
-        for side in order {
+        let mut sides = [&mut alone, &mut apart, &mut shared];
+        sides.rotate_left(usize::try_from(round % 3)?);
+        for side in sides {
             side.measure(&load)?;
         }
     }
@@ -132,16 +147,21 @@ fn measure_limit(
     let exceeded = (most as f64 - allowed).max(0.0);
     let bound = GATEWAYS * (limit / (4 * GATEWAYS)).max(1);
     ensure!(exceeded <= bound as f64, "the limit was exceeded by {exceeded} calls; {bound} are allowed");
-    let ratios = shared.cpu.iter().zip(&alone.cpu).map(|(shared, alone)| shared / alone);
+    let ratio = |side: &Side, other: &Side| {
+        format!("{:.3}", median(side.cpu.iter().zip(&other.cpu).map(|(cpu, other)| cpu / other)))
+    };
+    let none = || "–".to_owned();
     let name = format!("{limit}/s");
     Ok(vec![
-        row(&name, "1 alone", &alone, ["1.00".to_owned(), "–".to_owned(), "–".to_owned(), "–".to_owned()]),
+        row(&name, "1 alone", &alone, [none(), none(), none(), none(), none()]),
+        row(&name, "3 apart", &apart, [ratio(&apart, &alone), none(), none(), none(), none()]),
         row(
             &name,
             "3 shared",
             &shared,
             [
-                format!("{:.3}", median(ratios)),
+                ratio(&shared, &alone),
+                ratio(&shared, &apart),
                 format!("{:.4}", median(shared.trips.iter().copied())),
                 if result.refused == 0 { "not reached".to_owned() } else { format!("{exceeded:.0}") },
                 bound.to_string(),
@@ -150,7 +170,7 @@ fn measure_limit(
     ])
 }
 
-fn row(limit: &str, gateways: &str, side: &Side, rest: [String; 4]) -> Vec<String> {
+fn row(limit: &str, gateways: &str, side: &Side, rest: [String; 5]) -> Vec<String> {
     let mut row = vec![
         limit.to_owned(),
         gateways.to_owned(),

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::store::{StateError, TokenBatch, TokenEntry, TokenReply};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     convert::Infallible,
     sync::{Arc, mpsc::SyncSender},
     time::Duration,
@@ -33,6 +33,28 @@ struct SentAccount {
 struct Trip {
     batches: Vec<TokenBatch>,
     accounts: Vec<Vec<SentAccount>>,
+}
+
+/// What one account sends.
+struct PreparedEntry {
+    shard: u8,
+    entry: TokenEntry,
+    account: SentAccount,
+}
+
+impl Trip {
+    /// Adds an entry to the last batch, or to a new one if that is full or of another shard.
+    fn push(&mut self, prepared: PreparedEntry, next_sequence: impl FnOnce(u8) -> u64) {
+        let PreparedEntry { shard, entry, account } = prepared;
+        let fits = |batch: &&mut TokenBatch| batch.shard == shard && batch.entries.len() < MAX_BATCH;
+        if let (Some(batch), Some(accounts)) = (self.batches.last_mut().filter(fits), self.accounts.last_mut()) {
+            batch.entries.push(entry);
+            accounts.push(account);
+            return;
+        }
+        self.batches.push(TokenBatch { sequence: next_sequence(shard), shard, entries: vec![entry] });
+        self.accounts.push(vec![account]);
+    }
 }
 
 /// The task that makes the trips.
@@ -116,8 +138,9 @@ impl Exchanger {
     /// Takes accounts from the queue, and makes batches of what they have to send.
     fn next_trip(&mut self, with_settling: bool) -> Trip {
         let context = self.context.now();
-        let mut by_shard: BTreeMap<u8, Vec<(TokenEntry, SentAccount)>> = BTreeMap::new();
-        for account in self.context.queue.take(MAX_ACCOUNTS, with_settling) {
+        let queued = self.context.queue.take(MAX_ACCOUNTS, with_settling);
+        let mut entries = Vec::with_capacity(queued.len());
+        for account in queued {
             let (accounts, key) = &account;
             let begun = accounts.visit_existing(*key, |account| {
                 account.queue_state = QueueState::Idle;
@@ -125,19 +148,18 @@ impl Exchanger {
             });
             if let Some((entry, draws)) = begun.flatten() {
                 let shard = self.context.state.shard_of(key.hash);
-                by_shard.entry(shard).or_default().push((entry, SentAccount { account, draws }));
+                entries.push(PreparedEntry { shard, entry, account: SentAccount { account, draws } });
             }
         }
+        entries.sort_by_key(|prepared| prepared.shard);
         let mut trip = Trip::default();
-        for (shard, entries) in by_shard {
-            let mut entries = entries.into_iter();
-            while entries.len() > 0 {
-                let sequence = self.sequences.entry(shard).or_default();
+        for prepared in entries {
+            let sequences = &mut self.sequences;
+            trip.push(prepared, |shard| {
+                let sequence = sequences.entry(shard).or_default();
                 *sequence += 1;
-                let (batch, accounts) = entries.by_ref().take(MAX_BATCH).unzip();
-                trip.batches.push(TokenBatch { sequence: *sequence, shard, entries: batch });
-                trip.accounts.push(accounts);
-            }
+                *sequence
+            });
         }
         trip
     }
@@ -145,19 +167,17 @@ impl Exchanger {
     /// Tells the calls that wait that there will be no reply. Their accounts settle later.
     fn abandon_draws(&self) {
         for (accounts, key) in self.context.queue.take(usize::MAX, false) {
-            accounts.visit_existing(key, |account| {
+            accounts.revisit(key, |account| {
                 account.queue_state = QueueState::Idle;
                 account.abandon_draws();
             });
-            accounts.requeue(key);
         }
     }
 }
 
 fn apply_replies(accounts: Vec<SentAccount>, replies: &[TokenReply], sent_at: u64) {
     for (SentAccount { account: (accounts, key), draws }, reply) in accounts.into_iter().zip(replies) {
-        accounts.visit_existing(key, |account| account.finish_exchange(*reply, draws, sent_at));
         // Refunded tokens are settled next.
-        accounts.requeue(key);
+        accounts.revisit(key, |account| account.finish_exchange(*reply, draws, sent_at));
     }
 }

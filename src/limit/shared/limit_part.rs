@@ -12,17 +12,25 @@ use crate::{
     },
     telemetry::{Event, LimitKind},
 };
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Borrow, sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
-/// The part of a draw that concerns one bucket or quota.
+/// The part of a draw that concerns one bucket or quota. `A` holds its accounts: a reference while this gateway decides, so
+/// that a call that needs no server counts no references.
 #[derive(Clone, Debug)]
-pub(super) struct LimitPart {
-    pub(super) accounts: Arc<TokenAccounts>,
+pub(super) struct LimitPart<A = Arc<TokenAccounts>> {
+    pub(super) accounts: A,
     pub(super) key: AccountKey,
     pub(super) limit: AccountLimit,
     pub(super) status: PartStatus,
-    pub(super) on_error: OnError,
+}
+
+impl LimitPart<&Arc<TokenAccounts>> {
+    /// Returns the part with accounts of its own.
+    pub(super) fn to_owned_part(&self) -> LimitPart {
+        let &Self { accounts, key, limit, status } = self;
+        LimitPart { accounts: Arc::clone(accounts), key, limit, status }
+    }
 }
 
 /// What this gateway decides of a part.
@@ -67,42 +75,54 @@ impl PartStatus {
     }
 }
 
-impl LimitPart {
-    /// Acquires `count` tokens, if this gateway can decide it.
+impl<A: Borrow<Arc<TokenAccounts>>> LimitPart<A> {
+    /// Acquires `count` tokens, if this gateway can decide it. The server is expected to answer.
     pub(super) fn acquire(&self, count: u32, context: DecisionContext) -> LocalDecision {
-        if !context.is_available {
-            return self.acquire_without_server(count, context);
-        }
         self.decide(|account| account.acquire(count, context))
     }
 
     /// Decides as [`LimitPart::acquire`] would, and takes nothing.
     pub(super) fn inspect(&self, count: u32, context: DecisionContext) -> LocalDecision {
-        match (context.is_available, self.on_error) {
-            (false, OnError::Open) => LocalDecision::Uncounted,
-            (false, OnError::Closed) => LocalDecision::Unavailable,
-            _ => self.decide(|account| account.inspect(count, context)),
-        }
+        self.decide(|account| account.inspect(count, context))
     }
 
     /// Decides as `on_error` says, because the server does not answer.
-    pub(super) fn acquire_without_server(&self, count: u32, context: DecisionContext) -> LocalDecision {
-        self.accounts.record_event(Event::LimitDecidedLocally);
-        match self.on_error {
+    pub(super) fn acquire_without_server(
+        &self,
+        count: u32,
+        context: DecisionContext,
+        on_error: OnError,
+    ) -> LocalDecision {
+        self.accounts.borrow().record_event(Event::LimitDecidedLocally);
+        match on_error {
             OnError::Open => LocalDecision::Uncounted,
             OnError::Closed => LocalDecision::Unavailable,
             OnError::Local => self.decide(|account| account.acquire_locally(count, context)),
         }
     }
 
+    /// Decides as [`LimitPart::acquire_without_server`] would, and takes nothing.
+    pub(super) fn inspect_without_server(
+        &self,
+        count: u32,
+        context: DecisionContext,
+        on_error: OnError,
+    ) -> LocalDecision {
+        match on_error {
+            OnError::Open => LocalDecision::Uncounted,
+            OnError::Closed => LocalDecision::Unavailable,
+            OnError::Local => self.inspect(count, context),
+        }
+    }
+
     /// Gives back acquired tokens.
     pub(super) fn refund(&self, count: u32, context: DecisionContext) {
-        self.accounts.visit(self.key, self.limit, |account| account.refund(count, context));
+        self.accounts.borrow().visit(self.key, self.limit, |account| account.refund(count, context));
     }
 
     /// Draws `count` tokens from the server; 0 only reads the level.
     pub(super) fn draw(&self, count: u32) -> oneshot::Receiver<DrawOutcome> {
-        self.accounts.draw(self.key, self.limit, count)
+        self.accounts.borrow().draw(self.key, self.limit, count)
     }
 
     /// Returns what the server decided.
@@ -120,7 +140,7 @@ impl LimitPart {
 
     fn decide(&self, decide: impl FnOnce(&mut TokenAccount) -> AccountDecision) -> LocalDecision {
         // An account always exists; without one the server would have to decide.
-        let decision = self.accounts.visit(self.key, self.limit, decide).unwrap_or(AccountDecision::Undecided);
+        let decision = self.accounts.borrow().visit(self.key, self.limit, decide).unwrap_or(AccountDecision::Undecided);
         match decision {
             AccountDecision::Granted { remaining } => {
                 LocalDecision::Granted(self.status.with_remaining(remaining, None))

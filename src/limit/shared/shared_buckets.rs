@@ -31,14 +31,13 @@ impl SharedBuckets {
     }
 
     /// Returns the part of a draw that concerns the bucket of `key`.
-    pub(super) fn part(&self, key: BucketKey) -> LimitPart {
+    pub(super) fn part(&self, key: BucketKey) -> LimitPart<&Arc<TokenAccounts>> {
         let id = u128::from(self.rule.id) << 64 | u128::from(key.hash());
         LimitPart {
-            accounts: Arc::clone(&self.accounts),
+            accounts: &self.accounts,
             key: AccountKey { hash: key.hash(), id },
             limit: self.limit,
             status: PartStatus::Rate(self.rule),
-            on_error: self.context.on_error(self.rule.limit),
         }
     }
 }

@@ -7,6 +7,7 @@ use super::{
     shared_quotas::SharedQuotas,
     store_context::StoreContext,
     token_account::{DecisionContext, DrawOutcome},
+    token_accounts::TokenAccounts,
 };
 use crate::{
     limit::{
@@ -23,6 +24,7 @@ use crate::{
     values::StoreAnswer,
 };
 use std::{
+    borrow::Borrow,
     fmt,
     sync::{Arc, mpsc},
     time::Duration,
@@ -74,7 +76,7 @@ impl SharedLimitStore {
     }
 
     /// Returns the parts of a draw, in the order in which they refuse.
-    fn parts<'s, 'a>(&'s self, draw: &LimitDraw<'a>) -> impl Iterator<Item = LimitPart> + use<'s, 'a> {
+    fn parts<'a>(&'a self, draw: &LimitDraw<'a>) -> impl Iterator<Item = LimitPart<&'a Arc<TokenAccounts>>> + use<'a> {
         // Buckets of another store do not occur, because this one has opened them.
         let shared = |bucket: BucketDraw<'a>| {
             let buckets = bucket.buckets.as_shared()?.downcast_ref::<SharedBuckets>()?;
@@ -84,13 +86,27 @@ impl SharedLimitStore {
         draw.buckets().filter_map(shared).chain(quotas)
     }
 
+    /// Decides a part with what this gateway knows; without the server as the limit says.
+    fn acquire_part<A: Borrow<Arc<TokenAccounts>>>(
+        &self,
+        part: &LimitPart<A>,
+        count: u32,
+        context: DecisionContext,
+    ) -> LocalDecision {
+        if context.is_available {
+            return part.acquire(count, context);
+        }
+        part.acquire_without_server(count, context, self.context.on_error(part.limit()))
+    }
+
     /// Decides a draw with what this gateway knows. `None` if the server has to decide; then nothing is acquired.
     fn acquire_locally(&self, draw: &LimitDraw<'_>) -> Option<DrawResult> {
+        let context = self.context.now();
         let mut tightest: Option<RateLimitStatus> = None;
         // The parts that hold tokens, as bits.
         let mut acquired = 0_u128;
         for (at, part) in self.parts(draw).enumerate() {
-            let refusal = match part.acquire(draw.count.get(), self.context.now()) {
+            let refusal = match self.acquire_part(&part, draw.count.get(), context) {
                 LocalDecision::Granted(status) => {
                     tightest = Some(status.more_restrictive(tightest));
                     acquired |= 1 << at.min(127);
@@ -101,7 +117,6 @@ impl SharedLimitStore {
                 LocalDecision::Refused(exceeded) => Some(exceeded.into()),
                 LocalDecision::Unavailable => Some(LimitRefusal::StoreUnavailable(part.limit())),
             };
-            let context = self.context.now();
             let before = self.parts(draw).take(at).enumerate().filter(|(at, _)| acquired >> at & 1 == 1);
             before.for_each(|(_, part)| part.refund(draw.count.get(), context));
             return refusal.map(Err);
@@ -121,7 +136,10 @@ impl SharedLimitStore {
                 PartDecision::Decided(decision) => decision,
                 PartDecision::Awaited(outcome) => match tokio::time::timeout_at(deadline, outcome).await {
                     Ok(Ok(outcome)) => part.drawn(outcome),
-                    _ => part.acquire_without_server(count, self.context.now()),
+                    _ => {
+                        let on_error = self.context.on_error(part.limit());
+                        part.acquire_without_server(count, self.context.now(), on_error)
+                    }
                 },
             };
             let limit = part.limit();
@@ -148,7 +166,7 @@ impl SharedLimitStore {
     }
 
     fn begin_draw(&self, part: LimitPart, count: u32) -> DrawnPart {
-        let decision = match part.acquire(count, self.context.now()) {
+        let decision = match self.acquire_part(&part, count, self.context.now()) {
             LocalDecision::Undecided => PartDecision::Awaited(part.draw(count)),
             decision => PartDecision::Decided(decision),
         };
@@ -164,7 +182,12 @@ impl SharedLimitStore {
             let is_known = matches!(tokio::time::timeout_at(deadline, level).await, Ok(Ok(_)));
             let context = self.context.now();
             let context = DecisionContext { is_available: is_known, ..context };
-            match part.inspect(count, context) {
+            let decision = if is_known {
+                part.inspect(count, context)
+            } else {
+                part.inspect_without_server(count, context, self.context.on_error(part.limit()))
+            };
+            match decision {
                 LocalDecision::Granted(status) => results.push(Ok(status)),
                 LocalDecision::Refused(exceeded) => results.push(Err(exceeded.into())),
                 LocalDecision::Unavailable => results.push(Err(LimitRefusal::StoreUnavailable(part.limit()))),
@@ -192,14 +215,14 @@ impl LimitStore for SharedLimitStore {
         match self.acquire_locally(draw) {
             Some(result) => StoreAnswer::Ready(result),
             None => {
-                let parts: Vec<LimitPart> = self.parts(draw).collect();
+                let parts: Vec<LimitPart> = self.parts(draw).map(|part| part.to_owned_part()).collect();
                 StoreAnswer::Pending(Box::pin(self.acquire_from_server(parts, draw.count.get())))
             }
         }
     }
 
     fn inspect<'a>(&'a self, draw: &LimitDraw<'_>) -> StoreAnswer<'a, Vec<InspectionResult>> {
-        let parts: Vec<LimitPart> = self.parts(draw).collect();
+        let parts: Vec<LimitPart> = self.parts(draw).map(|part| part.to_owned_part()).collect();
         StoreAnswer::Pending(Box::pin(self.inspect_at_server(parts, draw.count.get())))
     }
 

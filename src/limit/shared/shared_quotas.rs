@@ -38,7 +38,7 @@ impl SharedQuotas {
     }
 
     /// Returns the parts of a draw that concern the quotas of its caller: the month, then the day.
-    pub(super) fn parts(&self, draw: &QuotaDraw<'_>) -> impl Iterator<Item = LimitPart> + use<> {
+    pub(super) fn parts(&self, draw: &QuotaDraw<'_>) -> impl Iterator<Item = LimitPart<&Arc<TokenAccounts>>> + use<'_> {
         let now = self.context.calendar_now();
         let caller = draw.caller.bucket.hash();
         let month = draw.quota.per_month.map(|max| QuotaPeriod {
@@ -59,12 +59,17 @@ impl SharedQuotas {
         month.into_iter().chain(day.map(|period| self.part(&self.days, caller, period)))
     }
 
-    fn part(&self, accounts: &Arc<TokenAccounts>, caller: u64, period: QuotaPeriod) -> LimitPart {
+    fn part<'a>(
+        &'a self,
+        accounts: &'a Arc<TokenAccounts>,
+        caller: u64,
+        period: QuotaPeriod,
+    ) -> LimitPart<&'a Arc<TokenAccounts>> {
         let QuotaPeriod { limit, max, number, reset, window } = period;
         let domain = QUOTA_DOMAIN | u64::from(number) << 1 | u64::from(limit == LimitKind::MonthlyQuota);
         let reset_nanos = u64::try_from(reset.as_nanos()).unwrap_or(u64::MAX);
         LimitPart {
-            accounts: Arc::clone(accounts),
+            accounts,
             // Counts of an ended period are settled under their own key.
             key: AccountKey {
                 hash: caller.rotate_left(number % 64),
@@ -72,7 +77,6 @@ impl SharedQuotas {
             },
             limit: AccountLimit::Quota { max, ends_at: self.context.now().now.saturating_add(reset_nanos) },
             status: PartStatus::Quota { limit, max, reset, window },
-            on_error: self.context.on_error(limit),
         }
     }
 

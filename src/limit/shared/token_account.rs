@@ -257,8 +257,17 @@ impl TokenAccount {
         }
     }
 
-    /// Returns why the account has to be in the queue.
-    pub(super) fn needed_queue_state(&self) -> QueueState {
+    /// Returns the state in which the account has to be queued, unless it is already queued so.
+    pub(super) fn raise_queue_state(&mut self) -> Option<QueueState> {
+        let needed = self.needed_queue_state();
+        let is_raised = needed > self.queue_state;
+        is_raised.then(|| {
+            self.queue_state = needed;
+            needed
+        })
+    }
+
+    fn needed_queue_state(&self) -> QueueState {
         match self {
             Self { waiting, .. } if !waiting.is_empty() => QueueState::Drawing,
             Self { pending: 0, fallback: None, .. } => QueueState::Idle,

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use std::{
     collections::HashMap,
     sync::{
-        Arc, Weak,
+        Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
     },
 };
@@ -46,22 +46,19 @@ pub(super) struct TokenAccounts {
     next_shard: AtomicUsize,
     queue: Arc<AccountQueue>,
     metrics: Arc<Metrics>,
-    /// The accounts themselves, which the queue holds.
-    this: Weak<Self>,
 }
 
 impl TokenAccounts {
     /// Creates accounts for at most `max_keys` keys.
     pub(super) fn new(max_keys: usize, queue: &Arc<AccountQueue>, metrics: &Arc<Metrics>) -> Arc<Self> {
         let shards = if max_keys == 1 { 1 } else { SHARDS };
-        Arc::new_cyclic(|this| Self {
+        Arc::new(Self {
             shards: (0..shards).map(|_| Mutex::default()).collect(),
             key_count: AtomicUsize::new(0),
             max_keys: AtomicUsize::new(max_keys),
             next_shard: AtomicUsize::new(0),
             queue: Arc::clone(queue),
             metrics: Arc::clone(metrics),
-            this: this.clone(),
         })
     }
 
@@ -73,7 +70,7 @@ impl TokenAccounts {
     /// Calls `visit` with the account of a key, which is created if there is room. Otherwise it is the account that the
     /// further keys share. Queues the account if it has something to send.
     pub(super) fn visit<T>(
-        &self,
+        self: &Arc<Self>,
         key: AccountKey,
         limit: AccountLimit,
         visit: impl FnOnce(&mut TokenAccount) -> T,
@@ -94,13 +91,19 @@ impl TokenAccounts {
         };
         account.set_limit(limit);
         let result = visit(account);
-        let needed = account.needed_queue_state();
-        if needed > account.queue_state {
-            account.queue_state = needed;
-            drop(accounts);
-            self.enqueue(key, needed);
-        }
+        let raised = account.raise_queue_state();
+        drop(accounts);
+        self.enqueue(key, raised);
         Some(result)
+    }
+
+    /// Calls `visit` with the account of a key, if there is one, and queues it if it has something to send.
+    pub(super) fn revisit(self: &Arc<Self>, key: AccountKey, visit: impl FnOnce(&mut TokenAccount)) {
+        let raise = |account: &mut TokenAccount| {
+            visit(account);
+            account.raise_queue_state()
+        };
+        self.enqueue(key, self.visit_existing(key, raise).flatten());
     }
 
     /// Calls `visit` with the account of a key, if there is one. Does not queue it.
@@ -108,35 +111,24 @@ impl TokenAccounts {
         self.shard(key.hash)?.lock().get_mut(&key.hash).map(visit)
     }
 
-    fn enqueue(&self, key: AccountKey, needed: QueueState) {
-        let Some(this) = self.this.upgrade() else { return };
-        match needed {
-            QueueState::Drawing => self.queue.push_drawing((this, key)),
-            QueueState::Settling => self.queue.push_settling((this, key)),
-            QueueState::Idle => {}
+    fn enqueue(self: &Arc<Self>, key: AccountKey, raised: Option<QueueState>) {
+        match raised {
+            Some(QueueState::Drawing) => self.queue.push_drawing((Arc::clone(self), key)),
+            Some(QueueState::Settling) => self.queue.push_settling((Arc::clone(self), key)),
+            Some(QueueState::Idle) | None => {}
         }
     }
 
     /// Draws `count` tokens from the server; 0 only reads the level. The sender is dropped if the server does not answer.
-    pub(super) fn draw(&self, key: AccountKey, limit: AccountLimit, count: u32) -> oneshot::Receiver<DrawOutcome> {
+    pub(super) fn draw(
+        self: &Arc<Self>,
+        key: AccountKey,
+        limit: AccountLimit,
+        count: u32,
+    ) -> oneshot::Receiver<DrawOutcome> {
         let (outcome, receiver) = oneshot::channel();
         self.visit(key, limit, |account| account.wait(WaitingDraw { count, outcome }));
         receiver
-    }
-
-    /// Queues an account again that has something to send after an exchange.
-    pub(super) fn requeue(&self, key: AccountKey) {
-        let needed = self.visit_existing(key, |account| {
-            let needed = account.needed_queue_state();
-            let is_raised = needed > account.queue_state;
-            if is_raised {
-                account.queue_state = needed;
-            }
-            is_raised.then_some(needed)
-        });
-        if let Some(needed) = needed.flatten() {
-            self.enqueue(key, needed);
-        }
     }
 
     /// Drops some of the accounts that nothing is known of, or whose period is over.

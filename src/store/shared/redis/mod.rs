@@ -8,6 +8,7 @@ mod redis_idempotency;
 mod redis_leases;
 mod redis_script;
 mod redis_values;
+mod token_script;
 mod value_scripts;
 
 pub(super) use redis_engine::RedisEngine;

@@ -4,13 +4,14 @@ use super::{
     idempotency_scripts::IdempotencyScripts,
     redis_connection::RedisConnection,
     redis_script::{RedisScript, ScriptArguments},
+    token_script::{PackedBatch, TokenScript},
     value_scripts::ValueScripts,
 };
 use crate::store::shared::{
     config::RedisConfig,
     state_engine::{HeartbeatReply, StateEngine, StateResult},
     state_error::StateError,
-    token_exchange::{MAX_LEVEL, TokenBatch, TokenLimit, TokenReply},
+    token_exchange::{TokenBatch, TokenReply},
 };
 use futures_util::future::try_join_all;
 use redis::cmd;
@@ -22,7 +23,7 @@ const CLUSTER_SHARDS: u8 = 64;
 /// A Redis server that holds shared state.
 pub(in crate::store::shared) struct RedisEngine {
     pub(super) connection: RedisConnection,
-    tokens: RedisScript,
+    tokens: TokenScript,
     heartbeat: RedisScript,
     pub(super) idempotency: IdempotencyScripts,
     pub(super) values: ValueScripts,
@@ -34,7 +35,7 @@ impl RedisEngine {
     pub(in crate::store::shared) fn new(config: RedisConfig) -> Self {
         Self {
             connection: RedisConnection::new(config),
-            tokens: RedisScript::new(include_str!("tokens.lua")),
+            tokens: TokenScript::new(),
             heartbeat: RedisScript::new(include_str!("heartbeat.lua")),
             idempotency: IdempotencyScripts::new(),
             values: ValueScripts::new(),
@@ -57,25 +58,9 @@ impl RedisEngine {
         format!("{}:{{{shard}}}:{name}", self.connection.config().key_prefix).into_bytes()
     }
 
-    fn token_arguments(&self, gateway: &str, batch: &TokenBatch) -> ScriptArguments {
-        let mut arguments = ScriptArguments::default();
-        arguments.keys.push(self.key(batch.shard, format_args!("batch:{gateway}")));
-        arguments.push_number(batch.sequence);
-        arguments.push(MAX_LEVEL.to_string());
-        for entry in &batch.entries {
-            arguments.keys.push(self.key(batch.shard, format_args!("tokens:{:032x}", entry.id)));
-            let (interval, max, lifetime) = match entry.limit {
-                TokenLimit::Rate { refill_interval, burst } => (refill_interval, u64::from(burst), Duration::ZERO),
-                TokenLimit::Quota { max, lifetime } => (Duration::ZERO, max, lifetime),
-            };
-            arguments.push((interval.as_secs_f64() * 1e6).to_string());
-            arguments.push_number(max);
-            arguments.push_number(entry.settled);
-            arguments.push_number(entry.drawn);
-            arguments.push_number(entry.known_level);
-            arguments.push_number(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX).max(1));
-        }
-        arguments
+    fn pack<'a>(&self, gateway: &str, batch: &'a TokenBatch) -> PackedBatch<'a> {
+        let sequence_key = self.key(batch.shard, format_args!("batch:{gateway}"));
+        PackedBatch::new(batch, sequence_key, self.key(batch.shard, format_args!("tokens:")))
     }
 }
 
@@ -114,18 +99,12 @@ impl StateEngine for RedisEngine {
         let link = self.connection.link()?;
         // The commands are written together, and the server handles those of a shard in order.
         let exchanges = batches.iter().map(|batch| {
-            let (arguments, mut link) = (self.token_arguments(gateway, batch), link.clone());
-            async move { self.tokens.run::<Vec<u64>>(&mut link, &arguments).await }
+            let (batch, mut link) = (self.pack(gateway, batch), link.clone());
+            async move { self.tokens.run(&mut link, &batch).await }
         });
         let replies = try_join_all(exchanges).await.map_err(|why| self.connection.convert_error(&why))?;
-        let reply =
-            |pair: &[u64; 2]| TokenReply { granted: u32::try_from(pair[0]).unwrap_or(u32::MAX), level: pair[1] };
-        let of_batch = |(values, batch): (Vec<u64>, &TokenBatch)| {
-            let replies: Vec<TokenReply> = values.as_chunks::<2>().0.iter().map(reply).collect();
-            let is_complete = replies.len() == batch.entries.len();
-            is_complete.then_some(replies).ok_or_else(|| StateError::Failed("Redis: a reply is incomplete".to_owned()))
-        };
-        replies.into_iter().zip(batches).map(of_batch).collect()
+        let complete: Option<Vec<_>> = replies.into_iter().collect();
+        complete.ok_or_else(|| StateError::Failed("Redis: a reply is incomplete".to_owned()))
     }
 
     async fn refresh_secrets(&self) {
