@@ -1,7 +1,11 @@
 //! Limits that several gateways share: how exact they are, and what callers see while the server of the shared state is
 //! down, hangs, comes back empty or fails over.
 
-use super::support::{sentinel::RedisWithSentinel, state_server::StateServer};
+use super::support::{
+    redis_cluster::RedisCluster,
+    sentinel::RedisWithSentinel,
+    state_server::{StateServer, open_state},
+};
 use crate::support::{
     agent::Agent,
     eventually, eventually_within,
@@ -33,16 +37,16 @@ struct Limiter {
 }
 
 impl Limiter {
-    async fn open(server: &StateServer, limits: &Value) -> Self {
-        let state = server.open().await;
+    async fn open(state: &Value, limits: &Value) -> Self {
+        let state = open_state(state).await;
         let config: LimitConfig = serde_json::from_value(limits.clone()).unwrap();
         let limits = CallLimiter::with_shared_state(&config, Metrics::new().unwrap(), &state).unwrap();
         let agent = limits.register_agent(&"a".parse().unwrap(), AgentLimitSettings::default());
         Self { limits, agent, state }
     }
 
-    async fn open_all(server: &StateServer, limits: &Value) -> [Self; GATEWAYS] {
-        let all = [(); GATEWAYS].map(|()| Self::open(server, limits));
+    async fn open_all(state: &Value, limits: &Value) -> [Self; GATEWAYS] {
+        let all = [(); GATEWAYS].map(|()| Self::open(state, limits));
         let [one, two, three] = all;
         let all = [one.await, two.await, three.await];
         for gateway in &all {
@@ -85,9 +89,9 @@ async fn random_load(gateways: &[Limiter; GATEWAYS], time: Duration) -> [u64; CA
     std::array::from_fn(|caller| one[caller] + two[caller] + three[caller])
 }
 
-async fn a_rate_is_exact_within_the_allowance(server: StateServer, per_second: u64) {
+async fn a_rate_is_exact_within_the_allowance(state: &Value, per_second: u64) {
     let limits = json!({"per_caller": format!("{per_second}/s")});
-    let gateways = Limiter::open_all(&server, &limits).await;
+    let gateways = Limiter::open_all(state, &limits).await;
     let started = Instant::now();
     let admitted = random_load(&gateways, Duration::from_secs(3)).await;
     let refilled = per_second as f64 * started.elapsed().as_secs_f64();
@@ -104,22 +108,33 @@ async fn a_rate_is_exact_within_the_allowance(server: StateServer, per_second: u
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_redis_three_gateways_exceed_10_calls_a_second_by_at_most_their_allowance() {
-    a_rate_is_exact_within_the_allowance(StateServer::redis().await, 10).await;
+    a_rate_is_exact_within_the_allowance(&StateServer::redis().await.section(), 10).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_redis_three_gateways_exceed_1000_calls_a_second_by_at_most_their_allowance() {
-    a_rate_is_exact_within_the_allowance(StateServer::redis().await, 1_000).await;
+    a_rate_is_exact_within_the_allowance(&StateServer::redis().await.section(), 1_000).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn r5_postgresql_three_gateways_exceed_10_calls_a_second_by_at_most_their_allowance() {
-    a_rate_is_exact_within_the_allowance(StateServer::postgres().await, 10).await;
+    a_rate_is_exact_within_the_allowance(&StateServer::postgres().await.section(), 10).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r5_a_redis_cluster_has_the_buckets_at_all_nodes_and_is_as_exact_as_one_server() {
+    let cluster = RedisCluster::start().await;
+    for per_second in [10, 1_000] {
+        a_rate_is_exact_within_the_allowance(&cluster.section(), per_second).await;
+    }
+    let counts = cluster.key_counts().await;
+    assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
 }
 
 async fn a_quota_is_exact_within_the_allowance(server: StateServer) {
     const QUOTA: u64 = 60;
-    let gateways = Limiter::open_all(&server, &json!({"quota": {"per_day": QUOTA, "per_month": 10_000}})).await;
+    let gateways =
+        Limiter::open_all(&server.section(), &json!({"quota": {"per_day": QUOTA, "per_month": 10_000}})).await;
     let admitted = random_load(&gateways, Duration::from_secs(2)).await;
     for count in admitted {
         let bounds = QUOTA..=QUOTA + GATEWAYS as u64 * allowance(QUOTA);
@@ -292,6 +307,28 @@ async fn r5_a_failover_of_redis_keeps_limits_and_gateways() {
     }
     let after = calls(&one, 10).await[0] + calls(&two, 10).await[0];
     assert!((4..=4 + 2 * 3).contains(&after), "{after}");
+}
+
+#[tokio::test]
+async fn r5_while_a_cluster_lacks_a_node_each_gateway_counts_for_itself() {
+    let mut cluster = RedisCluster::start().await;
+    let echo = Agent::echo().await;
+    let start = || process(&cluster.section(), &echo, "{quota: {per_day: 20}, per_address: null}").start();
+    let (one, two) = (start().await, start().await);
+    for gate in [&one, &two] {
+        eventually("the gateways know each other", async || gate.metric("gatepost_state_gateways").await == Some(2.0))
+            .await;
+    }
+    assert_eq!(calls(&one, 4).await[0] + calls(&two, 4).await[0], 8);
+    cluster.stop_node(1).await;
+    let without = calls(&one, 10).await[0] + calls(&two, 10).await[0];
+    assert!((8..=12 + 2 * 2).contains(&without), "{without}");
+    cluster.restart_node(1).await;
+    for gate in [&one, &two] {
+        eventually_within(RECOVERY_TIME, "the gateway uses the cluster again", async || is_up(gate).await).await;
+    }
+    let after = calls(&one, 10).await[0] + calls(&two, 10).await[0];
+    assert!(8 + without + after <= 20 + 2 * 3, "{without} {after}");
 }
 
 #[tokio::test]

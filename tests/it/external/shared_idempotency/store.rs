@@ -2,7 +2,7 @@
 
 use super::servers;
 use crate::{
-    external::support::{redis::Redis, state_server::StateServer},
+    external::support::{redis_cluster::RedisCluster, state_server::StateServer},
     support::{eventually, eventually_within},
 };
 use bytes::Bytes;
@@ -459,8 +459,8 @@ async fn r45_after_a_loss_of_data_new_keys_are_claimed_where_the_operator_wants_
 
 #[tokio::test]
 async fn r45_the_nodes_of_a_cluster_hold_the_keys_of_different_clients_within_common_bounds() {
-    let redis = Redis::start_cluster().await;
-    let section = serde_json::json!({"redis": {"url": redis.url(), "cluster": true}});
+    let cluster = RedisCluster::start().await;
+    let section = cluster.section();
     let mut config = IdempotencyConfig::default();
     config.max_keys = 200;
     config.store_timeout = "5s".parse().unwrap();

@@ -11,6 +11,7 @@ pub mod oidc;
 pub mod postgres;
 pub mod python_packages;
 pub mod redis;
+pub mod redis_cluster;
 pub mod reverse_proxy;
 pub mod schemathesis;
 pub mod sentinel;

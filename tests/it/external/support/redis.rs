@@ -1,6 +1,6 @@
 //! A real Redis server on a free port, with its data in a temporary folder. It is stopped when it is dropped.
 
-use crate::support::{eventually, ports::ReservedPort};
+use crate::support::ports::ReservedPort;
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
@@ -16,7 +16,6 @@ pub struct Redis {
     port: ReservedPort,
     process: Child,
     folder: TempDir,
-    /// The port of its cluster bus, if it is a node of a cluster.
     bus_port: Option<ReservedPort>,
 }
 
@@ -26,19 +25,9 @@ impl Redis {
         Self::start_node(None).await
     }
 
-    /// Starts a cluster of one empty node.
-    pub async fn start_cluster() -> Self {
-        let node = Self::start_node(Some(ReservedPort::new())).await;
-        let mut connection = redis::Client::open(node.url()).unwrap().get_multiplexed_async_connection().await.unwrap();
-        let mut command = redis::cmd("CLUSTER");
-        let command = command.arg("ADDSLOTSRANGE").arg(0).arg(16_383);
-        let _: () = command.query_async(&mut connection).await.unwrap();
-        eventually("the cluster is complete", async || {
-            let info: String = redis::cmd("CLUSTER").arg("INFO").query_async(&mut connection).await.unwrap();
-            info.contains("cluster_state:ok")
-        })
-        .await;
-        node
+    /// Starts an empty node of a cluster, which has no slots yet.
+    pub(super) async fn start_cluster_node() -> Self {
+        Self::start_node(Some(ReservedPort::new())).await
     }
 
     async fn start_node(bus_port: Option<ReservedPort>) -> Self {
@@ -49,6 +38,11 @@ impl Redis {
 
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// The port of its cluster bus, if it is a node of a cluster.
+    pub(super) fn bus_port(&self) -> Option<u16> {
+        self.bus_port.as_ref().map(ReservedPort::number)
     }
 
     pub fn url(&self) -> String {
@@ -98,8 +92,10 @@ impl Drop for Redis {
 
 async fn run(folder: &Path, port: u16, bus_port: Option<&ReservedPort>) -> Child {
     let log = fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).unwrap();
-    let cluster = bus_port
-        .map(|port| ["--cluster-enabled", "yes", "--cluster-port", &port.number().to_string()].map(str::to_owned));
+    let cluster = bus_port.map(|port| {
+        let port = port.number().to_string();
+        ["--cluster-enabled", "yes", "--cluster-port", &port, "--cluster-node-timeout", "1000"].map(str::to_owned)
+    });
     let mut process = Command::new("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes"])
         .args(["--appendfsync", "always", "--dir"])

@@ -36,9 +36,7 @@ impl StateServer {
 
     /// Opens the state as one more gateway.
     pub async fn open(&self) -> Arc<SharedState> {
-        let config: StateConfig = serde_json::from_value(self.section()).unwrap();
-        assert_eq!(config.problems(), [""; 0]);
-        SharedState::open(&config, &Metrics::new().unwrap()).await.unwrap()
+        open_state(&self.section()).await
     }
 
     /// Writes everything to disk. PostgreSQL loses the tokens of the last moments in a crash.
@@ -177,6 +175,13 @@ impl StateServer {
             }
         }
     }
+}
+
+/// Opens the state of a section `state`, as one more gateway.
+pub async fn open_state(section: &serde_json::Value) -> Arc<SharedState> {
+    let config: StateConfig = serde_json::from_value(section.clone()).unwrap();
+    assert_eq!(config.problems(), [""; 0]);
+    SharedState::open(&config, &Metrics::new().unwrap()).await.unwrap()
 }
 
 /// Copies the files of a folder, with their owners.
