@@ -458,6 +458,7 @@ fn build_routes(
         query: rule.query,
         error_details: rule.error_details.clone(),
         allows_get: rule.get,
+        api: rule.api.clone().map(Arc::new),
     });
     AgentRouteCompiler {
         contract: file.contract.clone(),

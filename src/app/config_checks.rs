@@ -4,7 +4,7 @@ use super::{problem_paths::prefix_problems, shared_state_wiring, tasks_wiring};
 use crate::{
     auth::certificate_pattern_problem,
     config::GatewayConfig,
-    gateway::{CorsPolicy, ErrorDetails},
+    gateway::{ApiConfig, CorsPolicy, ErrorDetails},
     registry::EndpointRules,
     trace::TracingConfig,
     transport::{LocalRuntimeConfig, UpstreamClient},
@@ -120,6 +120,8 @@ pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamCli
         problems.extend(prefix_problems(&format!("agents.rules[{at}].settings"), transport.config_problems(&settings)));
         let details = rule.error_details.as_ref().and_then(ErrorDetails::problem);
         problems.extend(details.map(|why| format!("agents.rules[{at}].error_details.{why}")));
+        let api = rule.api.as_ref().map(ApiConfig::problems).unwrap_or_default();
+        problems.extend(prefix_problems(&format!("agents.rules[{at}].api"), api));
     }
     problems
 }

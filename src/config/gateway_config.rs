@@ -366,6 +366,9 @@ pub struct AgentRule {
     /// Whether the agents can be called with `GET`, with the query as input; otherwise 405. Default true.
     #[serde(default)]
     pub get: Option<bool>,
+    /// The agents' own API: requests below `/agents/{id}/api` that pass as they are. Default: none passes.
+    #[serde(default)]
+    pub api: Option<gateway::ApiConfig>,
 }
 
 /// The format of errors.

@@ -93,11 +93,12 @@ pub(super) struct Call {
     _in_flight: GaugeGuard,
 }
 
-/// The agent of a call, and the index of the operation that is called.
+/// The agent of a call, and the index of the operation, or the route of the agent's API, that is called.
 #[derive(Clone)]
 struct RouteSummary {
     route: Arc<Route>,
     operation: Option<usize>,
+    api_route: Option<Box<str>>,
 }
 
 impl Call {
@@ -291,12 +292,19 @@ impl Call {
         std::mem::replace(self, remainder)
     }
 
+    /// Records the route of the agent's API, by its pattern.
+    pub(super) fn record_api_route(&mut self, pattern: &str) {
+        if let Some(summary) = &mut self.route {
+            summary.api_route = Some(pattern.into());
+        }
+    }
+
     /// Keeps what refused the call, for `gatepost explain --request`.
     #[cold]
     fn remember_refusal(&mut self, fault: Fault, duration: Duration) {
         let target = self.request.take().map(|head| DecisionTarget { method: head.method, path: head.path });
         let (route, operation) = match self.route.take() {
-            Some(RouteSummary { route, operation }) => (Some(route), operation),
+            Some(RouteSummary { route, operation, .. }) => (Some(route), operation),
             None => (None, None),
         };
         let account = self.caller.as_deref().zip(self.peer).map(|(caller, peer)| rate_limit_account(caller, peer));
@@ -367,7 +375,7 @@ impl AdmissionRecorder for Call {
     }
 
     fn record_route(&mut self, route: &Arc<Route>) {
-        self.route = Some(RouteSummary { route: Arc::clone(route), operation: None });
+        self.route = Some(RouteSummary { route: Arc::clone(route), operation: None, api_route: None });
     }
 
     fn record_operation(&mut self, operation: usize) {
@@ -457,8 +465,9 @@ impl Drop for Call {
         }
         if let Some(route) = route {
             entry.agent = route.agent.id.as_str();
+            let api_route = self.route.as_ref().and_then(|summary| summary.api_route.as_deref()).unwrap_or_default();
             entry.operation =
-                operation.and_then(|index| route.operations.get(index)).map_or("", |operation| &operation.name);
+                operation.and_then(|index| route.operations.get(index)).map_or(api_route, |operation| &operation.name);
         }
         if let Some(caller) = &self.caller {
             entry.caller = &caller.id;

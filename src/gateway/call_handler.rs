@@ -13,7 +13,7 @@ use super::{
     forwarded_query::AgentQuery,
     response::Responder,
     tasks::{TaskCall, TaskOptions, respond_with_task},
-    upstream::{OutgoingRequest, UpstreamHead, gateway_headers, send_with_body, set_json_headers},
+    upstream::{OutgoingRequest, UpstreamHead, UpstreamTarget, gateway_headers, send_with_body, set_json_headers},
 };
 use crate::{
     explain::DecisionStep,
@@ -108,10 +108,12 @@ async fn forward_to_agent(
         forwarded: Some(&forwarded),
         credential_headers: exchange.config.auth.credential_headers(),
         set: &gateway_headers,
+        passes_conditions: false,
     };
     let sent_at = exchange.call.record_sent();
     let head = UpstreamHead {
         call_id: exchange.call.id(),
+        target: UpstreamTarget::Operation,
         headers: &headers,
         query: query.forwarded.as_deref(),
         forwarding,

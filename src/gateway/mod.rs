@@ -2,6 +2,7 @@
 //! crate's documentation in order; `admission` holds every check, and `exchange` writes every response.
 
 mod admission;
+mod api;
 mod background;
 mod batch_call;
 mod bridge;
@@ -15,6 +16,7 @@ mod caller_connection;
 mod content_negotiation;
 mod cors;
 mod delegation;
+mod deprecation_headers;
 mod directory_handler;
 mod exchange;
 mod explain;
@@ -41,6 +43,7 @@ mod upstream;
 pub mod websocket;
 
 pub use admission::{ShadowRules, may_call};
+pub use api::{ApiConfig, ApiPreset, ApiRouteConfig, ApiSessionConfig};
 pub use bridge::MqttBridge;
 pub use caller_connection::CallerConnection;
 pub use cors::{CorsConfig, CorsPolicy, PairingConfig};

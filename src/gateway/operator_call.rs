@@ -71,7 +71,10 @@ async fn send_call(gateway: &Arc<Gateway>, call: OperatorCall, id: &str) -> Resu
             forwarded_host: None,
             assumed_key: None,
         },
-        forwarding: HeaderMutations { forwarded: None, credential_headers: config.auth.credential_headers(), set: &[] },
+        forwarding: HeaderMutations {
+            credential_headers: config.auth.credential_headers(),
+            ..HeaderMutations::default()
+        },
         call_id: Some(id),
         exempt_from_shedding: false,
         agent: &call.agent,

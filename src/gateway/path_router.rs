@@ -25,6 +25,26 @@ pub(super) enum RequestKind<'a> {
     Task(TaskRequest, TaskTarget<'a>),
     /// A web page that sends its pairing code.
     Pair,
+    /// A request to an agent's own API.
+    Api(ApiRequest),
+}
+
+/// A request to an agent's own API, owned because the request head is borrowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ApiRequest {
+    /// The agent's id; not looked up.
+    pub(super) agent: String,
+    /// The path below the base as it was sent: empty, or with a slash at its beginning.
+    pub(super) path: String,
+    /// Whether the API has the root of a host of its own.
+    pub(super) is_at_own_host: bool,
+}
+
+impl ApiRequest {
+    /// Returns the path as routes have it: with a slash at its beginning.
+    pub(super) fn path_of_route(&self) -> &str {
+        if self.path.is_empty() { "/" } else { &self.path }
+    }
 }
 
 /// The kind of a request about a task.
@@ -83,7 +103,14 @@ enum PathEntry {
     Pipeline,
     Task(&'static [Method]),
     Pair,
+    Api,
 }
+
+/// The segment below which an agent's own API is. Operations of this name are called at `/invoke/api`.
+pub(super) const API_SEGMENT: &str = "api";
+
+/// The paths of requests to agents' own APIs.
+const API_PATHS: [&str; 2] = ["/agents/{id}/api", "/agents/{id}/api/{*path}"];
 
 /// The segment after the id in the paths to which clients append the path of a name.
 const DESCRIPTOR_SEGMENT: &str = "agent.json";
@@ -104,6 +131,9 @@ static PATH_ROUTER: LazyLock<Router<PathEntry>> = LazyLock::new(|| {
     }
     let _ = router.insert(PIPELINE_PATH, PathEntry::Pipeline);
     let _ = router.insert(PAIR_PATH, PathEntry::Pair);
+    for path in API_PATHS {
+        let _ = router.insert(path, PathEntry::Api);
+    }
     router
 });
 
@@ -113,7 +143,7 @@ static PATH_TEMPLATES: LazyLock<Router<&'static str>> = LazyLock::new(|| {
     let directory_paths = DIRECTORY_PATHS.iter().chain(CALLER_PAGE_PATHS).map(|(path, _)| *path);
     let task_paths = TASK_PATHS.iter().map(|(path, _)| *path);
     let call_paths = INVOKE_PATHS.iter().chain(MESSAGE_PATHS).copied();
-    for path in call_paths.chain(directory_paths).chain(task_paths).chain([PIPELINE_PATH, PAIR_PATH]) {
+    for path in call_paths.chain(directory_paths).chain(task_paths).chain([PIPELINE_PATH, PAIR_PATH]).chain(API_PATHS) {
         let _ = router.insert(path, path);
     }
     router
@@ -130,6 +160,7 @@ pub(super) fn route_template(path: &str) -> Option<&'static str> {
 /// # Errors
 /// `NotFound` for an unknown path, `MethodNotAllowed` for a method that the path does not support.
 pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<RequestKind<'a>> {
+    let whole_path = path;
     let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
     let matched = PATH_ROUTER.at(path).map_err(|_| path_not_found())?;
     let (id, operation) = (matched.params.get("id"), matched.params.get("operation"));
@@ -140,6 +171,9 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
         }
         _ => (id, None),
     };
+    if matches!(matched.value, PathEntry::Api) {
+        return api_request(id.unwrap_or_default(), whole_path).map(RequestKind::Api);
+    }
     if let PathEntry::Task(methods) = matched.value {
         // A malformed task id is answered like an unknown one, so it is not checked here.
         let target = TaskTarget { task: matched.params.get("task").unwrap_or_default(), agent: id };
@@ -186,7 +220,18 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
         PathEntry::Pipeline => {
             Err(Fault::new(FaultCode::MethodNotAllowed, "Pipelines are invoked with POST").with_header("Allow", "POST"))
         }
-        PathEntry::Task(_) => Err(path_not_found()),
+        PathEntry::Task(_) | PathEntry::Api => Err(path_not_found()),
+    }
+}
+
+/// Returns the request to the API of the agent `id`, with the rest of the path as it was sent.
+fn api_request(id: &str, path: &str) -> Result<ApiRequest> {
+    let rest = path.strip_prefix("/agents/").and_then(|path| path.strip_prefix(id)?.strip_prefix('/'));
+    match rest.and_then(|rest| rest.strip_prefix(API_SEGMENT)) {
+        Some(rest) if AgentId::is_valid(id) => {
+            Ok(ApiRequest { agent: id.to_owned(), path: rest.to_owned(), is_at_own_host: false })
+        }
+        _ => Err(path_not_found()),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{
     admission::{AdmissionRecorder as _, AdmissionRequest, CallSource},
+    api::handle_api_request,
     call::{Call, CallResult, catch_panic},
     call_handler::{self, InputLocation},
     caller_connection::CallerConnection,
@@ -138,6 +139,7 @@ async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome>
             }
             invoke
         }
+        RequestKind::Api(request) => return Box::pin(handle_api_request(exchange, request)).await,
         RequestKind::Pair => return Box::pin(redeem_pairing_code(exchange)).await,
         RequestKind::Directory(request, id) => {
             let id = id.to_owned();

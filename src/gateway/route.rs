@@ -2,12 +2,17 @@
 //! metrics.
 
 use super::{
-    content_negotiation, operation_path::OperationPath, requested_version::VersionTable, response::ErrorDetails,
+    api::{AgentApi, AgentApiBuilder, ApiConfig},
+    content_negotiation,
+    deprecation_headers::deprecation_headers,
+    operation_path::OperationPath,
+    requested_version::VersionTable,
+    response::ErrorDetails,
 };
 use crate::{
     agent::{
-        Agent, AgentEndpoint, AgentId, AgentStatus, AuthenticationMethod, DeclaredFormats, DeclaredMembers,
-        EndpointOrigin, media_types,
+        Agent, AgentEndpoint, AgentStatus, AuthenticationMethod, DeclaredFormats, DeclaredMembers, EndpointOrigin,
+        media_types,
     },
     auth::{Authorizer, GrantSet},
     contract::{self, AgentHeavyChecks, DocumentBudget, DocumentChecks, OperationContract, SchemaLimits},
@@ -53,6 +58,8 @@ pub struct Route {
     pub(super) error_details: ErrorDetails,
     /// Whether the log has the bodies of the agent's errors.
     pub(super) logs_error_bodies: bool,
+    /// The agent's own API, if requests to it pass.
+    pub(super) api: Option<Arc<AgentApi>>,
 }
 
 /// An operation, compiled for calls.
@@ -117,6 +124,8 @@ pub struct RouteRule {
     pub query: Option<QueryPolicy>,
     /// Which parts of the agents' errors callers read.
     pub error_details: Option<ErrorDetails>,
+    /// The agents' own APIs.
+    pub api: Option<Arc<ApiConfig>>,
 }
 
 /// What happens with the query of a `POST` that does not only repeat the body.
@@ -223,7 +232,7 @@ impl CompileRoute for AgentRouteCompiler {
         let (mut rate, mut concurrency, mut shared_concurrency, mut adaptive) = (None, None, None, None);
         let mut runs_as_task = None;
         let mut allows_get = true;
-        let (mut authentication, mut query_policy, mut error_details) = (None, None, None);
+        let (mut authentication, mut query_policy, mut error_details, mut api) = (None, None, None, None);
         for rule in self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str()))) {
             settings = rule.settings.with_fallback(&settings);
             rate = rule.rate_limit.or(rate);
@@ -235,6 +244,7 @@ impl CompileRoute for AgentRouteCompiler {
             authentication = rule.authentication.or(authentication);
             query_policy = rule.query.or(query_policy);
             error_details = rule.error_details.as_ref().or(error_details);
+            api = rule.api.as_deref().or(api);
         }
         let agent = authentication.unwrap_or_default().apply(agent);
         let endpoint_trust = self.endpoint_rules.check(&agent).unwrap_or_else(|why| {
@@ -250,6 +260,13 @@ impl CompileRoute for AgentRouteCompiler {
                 return Err(problems);
             }
         };
+        let api = api.and_then(|config| {
+            let builder = AgentApiBuilder { config, agent: &agent, transport: &self.transport, settings: &settings };
+            let built = builder.build();
+            built
+                .map_err(|why| document_warnings.extend(why.iter().map(|why| format!("the API does not pass: {why}"))))
+                .ok()
+        });
         let concurrency = concurrency.or(upstream.max_concurrency());
         let metrics = self.metrics.for_agent(&agent);
         upstream.set_metrics(&metrics);
@@ -278,6 +295,7 @@ impl CompileRoute for AgentRouteCompiler {
             error_details: error_details.cloned().unwrap_or_default(),
             logs_error_bodies: self.logs_error_bodies,
             operations,
+            api: api.map(Arc::new),
             upstream,
             agent,
         })
@@ -442,26 +460,6 @@ impl Route {
 
 fn declares_property(schema: Option<&serde_json::Value>, name: &str) -> bool {
     schema.and_then(|schema| schema.get("properties")).is_some_and(|properties| properties.get(name).is_some())
-}
-
-/// Returns RFC 9745 `Deprecation`, RFC 8594 `Sunset` and a `Link` to the successor.
-fn deprecation_headers(agent: &Agent) -> Vec<(HeaderName, HeaderValue)> {
-    let AgentStatus::Deprecated(deprecation) = &agent.status else { return Vec::new() };
-    let mut fields = vec![("deprecation", format!("@{}", deprecation.deprecated_at.unwrap_or_default()))];
-    if let Some(sunset) = deprecation.sunset.and_then(crate::values::format_http_date) {
-        fields.push(("sunset", sunset));
-    }
-    if let Some(successor) = &deprecation.successor {
-        fields.push(("link", successor_link(successor)));
-    }
-    let field = |(name, value): (&'static str, String)| {
-        Some((HeaderName::from_static(name), HeaderValue::try_from(value).ok()?))
-    };
-    fields.into_iter().filter_map(field).collect()
-}
-
-fn successor_link(successor: &AgentId) -> String {
-    format!("</agents/{successor}/invoke>; rel=\"successor-version\"")
 }
 
 /// Returns whether a body with this media type is parsed as JSON.

@@ -10,7 +10,7 @@ use super::{
     gateway_state::{ConfigSnapshot, Gateway},
     path_router::CallTarget,
     response::{CompleteReply, ReplyValidator, redact_reported_card},
-    upstream::{UpstreamHead, gateway_headers, send_upstream, set_json_headers},
+    upstream::{UpstreamHead, UpstreamTarget, gateway_headers, send_upstream, set_json_headers},
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
@@ -170,6 +170,7 @@ impl SubrequestSender<'_> {
         let sent_at = call.record_sent();
         let head = UpstreamHead {
             call_id: call.id(),
+            target: UpstreamTarget::Operation,
             headers: &headers,
             query: None,
             forwarding: HeaderMutations { set: &gateway_headers, ..forwarding },

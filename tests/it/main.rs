@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod adversity;
+mod agent_api;
 mod agents;
 mod api_key_commands;
 #[path = "../attacks/mod.rs"]

@@ -15,6 +15,8 @@ use std::num::NonZeroU32;
 pub(in crate::gateway) enum CallSource {
     /// A request to an agent's path.
     HttpRequest,
+    /// A request to an agent's own API, which has no operation.
+    ApiRequest,
     /// A handshake, which has no input and whose messages are calls of their own.
     WebSocketHandshake,
     /// A message that is relayed over an admitted WebSocket.

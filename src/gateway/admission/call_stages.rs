@@ -8,6 +8,7 @@ use crate::{
         route::{CompiledOperation, Route},
     },
     limit::RateLimitStatus,
+    transport::UpstreamSet,
     values::ClientKey,
 };
 use http::HeaderValue;
@@ -32,12 +33,25 @@ pub(in crate::gateway) struct AuthorizedCall {
     pub(super) session_hash: Option<u64>,
     pub(super) delegation_chain: Option<HeaderValue>,
     pub(super) idempotency_key: Option<String>,
+    /// What is called instead of the agent's endpoints.
+    pub(super) upstream: Option<UpstreamSet>,
 }
 
 impl AuthorizedCall {
     /// Returns the route of the agent.
     pub(in crate::gateway) fn route(&self) -> &Route {
         &self.route
+    }
+
+    /// Returns the caller.
+    pub(in crate::gateway) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Sends the call to the agent's API, in this session.
+    pub(in crate::gateway) fn set_upstream(&mut self, upstream: UpstreamSet, session_hash: Option<u64>) {
+        self.upstream = Some(upstream);
+        self.session_hash = session_hash;
     }
 
     /// Returns the operation that the path or the headers name, or the only one.

@@ -62,6 +62,8 @@ pub(in crate::gateway) struct Admitted {
     session_hash: Option<u64>,
     delegation_chain: Option<HeaderValue>,
     permit: Permit,
+    /// What is called instead of the agent's endpoints.
+    upstream: Option<transport::UpstreamSet>,
     /// The call in the concurrency limits in shadow mode.
     _shadow: Option<Box<ShadowHolds>>,
 }
@@ -108,7 +110,7 @@ impl AdmissionPipeline<'_> {
         self.check_load(record, &caller)?;
         record.begin_step(DecisionStep::WebPage);
         // The origins of WebSockets are checked in their handshakes, and those of pipelines once for all steps.
-        if request.source == CallSource::HttpRequest {
+        if matches!(request.source, CallSource::HttpRequest | CallSource::ApiRequest) {
             authorization.check_page(&request.caller, &caller)?;
         }
         authorization.check_local_page(&request.caller, &route)?;
@@ -134,11 +136,17 @@ impl AdmissionPipeline<'_> {
         let delegation_chain = request.extend_delegation_chain(config, &hop)?;
         let idempotency_key = request.idempotency_key(config)?;
         record.begin_step(DecisionStep::Operation);
-        let named_operation = named_operation(&route, target.operation_of(&route.agent), headers)?;
+        let has_operation = request.source != CallSource::ApiRequest;
+        let named_operation = match has_operation {
+            true => named_operation(&route, target.operation_of(&route.agent), headers)?,
+            false => None,
+        };
         // Schemas are only read if there is a query.
-        let declares_version = request.query.is_some() && declares_version_input(&route.agent, named_operation);
+        let declares_version =
+            has_operation && request.query.is_some() && declares_version_input(&route.agent, named_operation);
         record.begin_step(DecisionStep::Version);
-        let requested = RequestedVersion::from_request(target.version, request.query, headers, declares_version)?;
+        let query = request.query.filter(|_| has_operation);
+        let requested = RequestedVersion::from_request(target.version, query, headers, declares_version)?;
         let version = route.versions.select(&requested)?;
         let requested_version =
             version.as_ref().filter(|_| requested.is_specified()).and_then(|version| version.label.clone());
@@ -168,6 +176,7 @@ impl AdmissionPipeline<'_> {
             session_hash,
             delegation_chain,
             idempotency_key,
+            upstream: None,
         })
     }
 
@@ -209,6 +218,11 @@ impl AdmissionPipeline<'_> {
         Ok(CheckedCall { authorized, operation, input })
     }
 
+    /// Lets the body of a request to an agent's API pass unread.
+    pub(in crate::gateway) fn pass_body(&self, authorized: AuthorizedCall) -> CheckedCall {
+        CheckedCall { authorized, operation: 0, input: CallInput::Streamed(Bytes::new()) }
+    }
+
     /// Acquires the concurrency permit and builds the proof (step 10).
     ///
     /// # Errors
@@ -240,6 +254,7 @@ impl AdmissionPipeline<'_> {
             session_hash: authorized.session_hash,
             delegation_chain: authorized.delegation_chain,
             permit,
+            upstream: authorized.upstream,
             _shadow: shadow,
         };
         record.enter_phase(None);
@@ -399,7 +414,7 @@ impl Admitted {
 
 impl Admission for Admitted {
     fn upstream_set(&self) -> &transport::UpstreamSet {
-        &self.route.upstream
+        self.upstream.as_ref().unwrap_or(&self.route.upstream)
     }
 
     fn deadline(&self) -> tokio::time::Instant {

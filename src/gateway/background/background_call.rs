@@ -13,7 +13,7 @@ use crate::{
         gateway_state::{ConfigSnapshot, Gateway},
         header_names::CALLBACK_URL,
         response::{CompleteReply, ReplyValidator, is_message_sequence, redact_reported_card},
-        upstream::{UpstreamHead, gateway_headers, send_upstream, set_json_headers},
+        upstream::{UpstreamHead, UpstreamTarget, gateway_headers, send_upstream, set_json_headers},
     },
     trace::SpanScope,
     transport::{Admission as _, BodyPrefix, HeaderMutations, RequestBody, UpstreamReply},
@@ -116,9 +116,11 @@ impl BackgroundCall {
             forwarded: Some(&self.forwarded),
             credential_headers: self.config.auth.credential_headers(),
             set: &self.gateway_headers,
+            passes_conditions: false,
         };
         let head = UpstreamHead {
             call_id: &self.call_id,
+            target: UpstreamTarget::Operation,
             headers: &self.headers,
             query: self.query.as_deref(),
             forwarding,

@@ -72,6 +72,7 @@ pub(super) fn preview_outgoing_call(outgoing: &OutgoingCall<'_>, config: &Config
             forwarded: Some(&forwarded),
             credential_headers: config.auth.credential_headers(),
             set: &set,
+            passes_conditions: false,
         },
         instruction: None,
         metrics: None,

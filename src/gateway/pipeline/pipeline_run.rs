@@ -68,6 +68,7 @@ impl PipelineRun {
             forwarded: Some(&self.forwarded),
             credential_headers: self.config.auth.credential_headers(),
             set: &[],
+            passes_conditions: false,
         };
         let subrequest = Subrequest {
             context: self.connection.caller_context(&headers),

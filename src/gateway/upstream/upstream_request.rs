@@ -22,7 +22,7 @@ use crate::{
     transport::{Admission as _, HeaderMutations, RequestBody, UpstreamCall, UpstreamReply},
 };
 use futures_util::{FutureExt, future::Either};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
 use std::time::{Duration, Instant};
 
 /// Returns the gateway's headers for the agent: call id, operation name, version (each if it exists), and delegation
@@ -62,11 +62,21 @@ pub(in crate::gateway) fn number_idempotency_key(headers: &mut HeaderMap, part: 
     }
 }
 
+/// What is requested of the agent.
+#[derive(Clone, Copy)]
+pub(in crate::gateway) enum UpstreamTarget<'a> {
+    /// The operation of the call, with `POST`.
+    Operation,
+    /// A resource of the agent's own API.
+    Api { method: &'a Method, path: &'a PathAndQuery },
+}
+
 /// What the agent receives besides the body.
 #[derive(Clone, Copy)]
 pub(in crate::gateway) struct UpstreamHead<'a> {
     /// The call id.
     pub(in crate::gateway) call_id: &'a str,
+    pub(in crate::gateway) target: UpstreamTarget<'a>,
     /// The caller's headers; the transport removes those that must not pass.
     pub(in crate::gateway) headers: &'a HeaderMap,
     /// The query for the agent.
@@ -95,13 +105,20 @@ pub(in crate::gateway) fn send_upstream<'a>(
     upstream_head: UpstreamHead<'a>,
     body: RequestBody,
 ) -> impl Future<Output = Result<UpstreamReply>> + Send + 'a {
-    let UpstreamHead { call_id: id, headers, query, forwarding: header_mutations, instruction, trace } = upstream_head;
-    let operation = &admitted.operation().name;
+    let UpstreamHead { call_id: id, target, headers, query, forwarding: header_mutations, instruction, trace } =
+        upstream_head;
+    let (operation, method, path) = match target {
+        UpstreamTarget::Operation => {
+            let operation = admitted.operation();
+            (&*operation.name, Method::POST, upstream_path(admitted.version(), operation.path.as_ref()))
+        }
+        UpstreamTarget::Api { method, path } => ("", method.clone(), Some(path.clone())),
+    };
     let mut request = UpstreamCall {
         id,
         operation,
-        method: Method::POST,
-        path: upstream_path(admitted.version(), admitted.operation().path.as_ref()),
+        method,
+        path,
         query,
         headers,
         body,
@@ -110,7 +127,8 @@ pub(in crate::gateway) fn send_upstream<'a>(
         metrics: Some(&admitted.agent_route().metrics),
         trace: None,
     };
-    let is_streamed = matches!(request.body, RequestBody::Stream(_));
+    // Requests of an API have no common latency.
+    let is_streamed = matches!(request.body, RequestBody::Stream(_)) || matches!(target, UpstreamTarget::Api { .. });
     let measurement = LatencyMeasurement { gateway, admitted, sample: admitted.start_latency_sample(), is_streamed };
     let reply = match trace {
         Some(trace) if trace.is_sampled() => Either::Right(invoke_traced(gateway, admitted, request, trace).boxed()),

@@ -201,6 +201,7 @@ impl MessageCalls<'_> {
                 forwarded: Some(&self.session.forwarded),
                 credential_headers: config.auth.credential_headers(),
                 set: &[],
+                passes_conditions: false,
             },
             call_id: Some(self.session.call.id()),
             exempt_from_shedding: false,

@@ -147,6 +147,7 @@ async fn open_agent_socket(
         forwarded: Some(forwarded),
         credential_headers: exchange.config.auth.credential_headers(),
         set: &gateway_headers,
+        passes_conditions: false,
     };
     let request = UpstreamCall {
         id: exchange.call.id(),

@@ -84,13 +84,12 @@ fn is_override_or_conditional(name: &str) -> bool {
             | "x-rewrite-url"
             | "x-original-method"
             | "x-original-uri"
-            | "range"
-            | "if-range"
-            | "if-match"
-            | "if-none-match"
-            | "if-modified-since"
-            | "if-unmodified-since"
-    )
+    ) || is_condition(name)
+}
+
+/// Whether the field is a condition or a range of RFC 9110 §13 and §14.
+pub(super) fn is_condition(name: &str) -> bool {
+    matches!(name, "range" | "if-range" | "if-match" | "if-none-match" | "if-modified-since" | "if-unmodified-since")
 }
 
 /// Whether an agent's field is stripped: hop-by-hop fields, connection security, credentials and cookies (which would

@@ -6,7 +6,7 @@ mod forwarded_headers;
 mod header_filter;
 
 pub(super) use forwarded_headers::ForwardedHeaders;
-use header_filter::{is_reserved, is_stripped_from_reply};
+use header_filter::{is_condition, is_reserved, is_stripped_from_reply};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use std::{borrow::Cow, fmt::Write as _, net::IpAddr, time::Duration};
 
@@ -19,6 +19,8 @@ pub struct HeaderMutations<'a> {
     pub credential_headers: &'a [HeaderName],
     /// Fields that the gateway sets for this call, such as `X-Request-ID`; they replace the caller's.
     pub set: &'a [(HeaderName, HeaderValue)],
+    /// Whether conditions and ranges pass, because the agent's reply passes as it is.
+    pub passes_conditions: bool,
 }
 
 /// The header fields that the gateway sets for every call to one agent, and those that it takes from callers.
@@ -48,7 +50,7 @@ pub(super) fn build_request_headers(
     headers.append(header::HOST, gateway.host.clone());
     let connection_options = ConnectionOptions::from_headers(caller);
     for (name, value) in caller {
-        if gateway.forwarded.contains(name)
+        if (gateway.forwarded.contains(name) || (mutations.passes_conditions && is_condition(name.as_str())))
             && !connection_options.contains(name.as_str())
             && !mutations.credential_headers.contains(name)
         {
@@ -155,6 +157,19 @@ pub fn filter_reply_headers(agent: &HeaderMap, status: StatusCode) -> HeaderMap 
         && let Some(wait) = agent.get(header::RETRY_AFTER)
     {
         headers.insert(header::RETRY_AFTER, wait.clone());
+    }
+    headers
+}
+
+/// Selects the fields of a reply to a request for the agent's own API: as [`filter_reply_headers`], with ranges, the time
+/// until the next try, and `named`. References to resources are left out, because they name the agent's server.
+pub fn filter_api_reply_headers(agent: &HeaderMap, named: &[HeaderName]) -> HeaderMap {
+    let mut headers = filter_reply_headers(agent, StatusCode::OK);
+    let further = [header::ACCEPT_RANGES, header::CONTENT_RANGE, header::RETRY_AFTER];
+    for name in further.iter().chain(named) {
+        if let Some(value) = agent.get(name).filter(|_| !headers.contains_key(name)) {
+            headers.insert(name, value.clone());
+        }
     }
     headers
 }

@@ -1,0 +1,118 @@
+//! A request to an agent's API: the admission of a call, the route that allows it, and the agent.
+
+use super::{api_path::check_api_path, api_reply::ApiResponder, api_target::AgentApi};
+use crate::{
+    explain::DecisionStep,
+    fault::{Fault, FaultCode, Result},
+    gateway::{
+        admission::{AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, CallInput, CallSource},
+        call::CallResult,
+        delegation::DELEGATION_CHAIN,
+        exchange::Exchange,
+        header_names::REQUEST_ID,
+        path_router::{API_SEGMENT, ApiRequest, CallTarget},
+        upstream::{OutgoingRequest, UpstreamHead, UpstreamTarget, send_with_body},
+    },
+    http_server::ServeOutcome,
+    transport::{Admission as _, HeaderMutations},
+};
+use http::{HeaderName, HeaderValue, request, uri::PathAndQuery};
+use std::{num::NonZeroU32, sync::Arc};
+
+/// Handles a request to an agent's API (steps 5 to 12).
+pub(in crate::gateway) async fn handle_api_request(
+    exchange: &mut Exchange<'_>,
+    request: ApiRequest,
+) -> CallResult<ServeOutcome> {
+    check_api_path(&request.path)?;
+    let admission = exchange.admission();
+    let head = exchange.session.head();
+    let admission_request = AdmissionRequest {
+        source: CallSource::ApiRequest,
+        caller: exchange.connection.caller_context(&head.headers),
+        target: CallTarget { agent: &request.agent, version: None, operation: None, may_be_agent: false },
+        query: head.uri.query(),
+        calls: NonZeroU32::MIN,
+    };
+    let mut authorized = admission.authorize(exchange.call, &admission_request).await?;
+    exchange.call.begin_step(DecisionStep::Operation);
+    let api = authorized.route().api.clone().ok_or_else(no_api)?;
+    let head = exchange.session.head();
+    let route = api.routes.find(&head.method, request.path_of_route())?;
+    exchange.call.record_api_route(route.label());
+    route.check_caller(authorized.caller())?;
+    let session = api.session.as_ref().and_then(|key| key.hash(head, route, &request.path, authorized.caller()));
+    authorized.set_upstream(api.upstream.clone(), session);
+    let path = upstream_path(&api, &request, head)?;
+    let checked = admission.pass_body(authorized);
+    let AdmittedCall { admitted, input } = admission.admit(exchange.call, checked).await?;
+    let call = ApiCall { api, admitted, path };
+    call.run(exchange, &request, input).await
+}
+
+fn no_api() -> Fault {
+    let fault = Fault::new(FaultCode::CapabilityNotFound, "The API of this agent is not passed through");
+    fault.with_setting("agents.rules[].api")
+}
+
+fn upstream_path(api: &AgentApi, request: &ApiRequest, head: &request::Parts) -> Result<PathAndQuery> {
+    let path = api.upstream_path(&request.path, head.uri.query());
+    path.ok_or_else(|| Fault::new(FaultCode::InvalidInput, "The path or the query is not valid in a URL"))
+}
+
+/// An admitted request.
+struct ApiCall {
+    api: Arc<AgentApi>,
+    admitted: Admitted,
+    path: PathAndQuery,
+}
+
+impl ApiCall {
+    async fn run(
+        self,
+        exchange: &mut Exchange<'_>,
+        request: &ApiRequest,
+        input: CallInput,
+    ) -> CallResult<ServeOutcome> {
+        let Self { api, admitted, path } = self;
+        let public = match request.is_at_own_host {
+            true => exchange.base_url(),
+            false => format!("{}/agents/{}/{API_SEGMENT}", exchange.base_url(), request.agent),
+        };
+        let id = exchange.call.id_header().map(|id| (REQUEST_ID, id));
+        let chain = admitted.delegation_chain().map(|chain| (DELEGATION_CHAIN, chain.clone()));
+        let set: Vec<(HeaderName, HeaderValue)> = id.into_iter().chain(chain).collect();
+        let forwarded = exchange.forwarded_header();
+        // Cloned, because the session is still read from and watched while the agent is called.
+        let headers = exchange.session.head().headers.clone();
+        let method = exchange.session.head().method.clone();
+        let sent_at = exchange.call.record_sent();
+        let head = UpstreamHead {
+            call_id: exchange.call.id(),
+            target: UpstreamTarget::Api { method: &method, path: &path },
+            headers: &headers,
+            query: None,
+            forwarding: HeaderMutations {
+                forwarded: Some(&forwarded),
+                credential_headers: exchange.config.auth.credential_headers(),
+                set: &set,
+                passes_conditions: true,
+            },
+            instruction: None,
+            trace: exchange.call.trace_scope(),
+        };
+        let max_body = api.max_body_size.unwrap_or_else(|| exchange.config.max_streamed_body_size.get());
+        let outgoing = OutgoingRequest { head, input, deadline: admitted.deadline().into_std(), max_body };
+        let sent = send_with_body(exchange.gateway, exchange.session, &admitted, outgoing).await;
+        exchange.call.record_reply();
+        let response = match sent {
+            Ok((reply, pump)) => {
+                let responder = ApiResponder { exchange: &mut *exchange, admitted: &admitted, api: &api, public };
+                responder.respond(reply, pump).await
+            }
+            Err(error) => Err(error),
+        };
+        exchange.call.stats.upstream_duration = Some(sent_at.elapsed());
+        response
+    }
+}

@@ -1,0 +1,221 @@
+//! The response to a request for an agent's API: status and body as they are; without the addresses and cookies of the
+//! agent's server.
+
+use super::{api_target::AgentApi, json_url_rewrite::rewrite_urls, url_mapping::UrlMapping};
+use crate::{
+    fault::{Fault, FaultCode},
+    gateway::{
+        admission::Admitted,
+        call::{CallError, CallResult, CallState},
+        exchange::{AgentHeaders, Exchange},
+        response::CompleteReply,
+        route::is_json_content,
+        upstream::BodyPump,
+    },
+    http_server::{BodyState, ResponseHead, ServeOutcome},
+    transport::{BodyPrefix, UpstreamReply, filter_api_reply_headers},
+};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+
+/// Header fields whose value is one reference to a resource.
+const REFERENCES: [HeaderName; 2] = [header::LOCATION, header::CONTENT_LOCATION];
+
+/// Writes the response to an admitted request.
+pub(super) struct ApiResponder<'r, 'a> {
+    pub(super) exchange: &'r mut Exchange<'a>,
+    pub(super) admitted: &'r Admitted,
+    pub(super) api: &'r AgentApi,
+    /// What callers use in place of the API's base.
+    pub(super) public: String,
+}
+
+impl ApiResponder<'_, '_> {
+    pub(super) async fn respond(mut self, mut reply: UpstreamReply, mut pump: BodyPump) -> CallResult<ServeOutcome> {
+        let headers = self.reply_headers(&reply);
+        if reply.status.is_server_error() {
+            let detail = format!("status {}", reply.status.as_u16());
+            let fault = Fault::new(FaultCode::AgentError, "The agent's API reports an error").with_detail(detail);
+            self.exchange.call.record_agent_error(Some(fault));
+        }
+        if self.rewrites(&reply) {
+            let BodyPrefix { bytes, complete } = self.read_document(&mut reply, &mut pump).await?;
+            if !complete {
+                let fault =
+                    Fault::new(FaultCode::AgentError, "The agent's document is too large for its URLs to be rewritten");
+                return Err(fault.with_setting("agents.rules[].api.max_rewrite").into());
+            }
+            let mapping = self.mapping();
+            let rewritten = rewrite_urls(&bytes, &self.api.url_pointers, &|url| mapping.map_absolute(url));
+            let body = rewritten.map_or(bytes, Bytes::from);
+            let reply = CompleteReply { status: reply.status, headers, body };
+            let agent = agent_headers(self.admitted);
+            return self.exchange.respond_with_reply(reply, agent).await;
+        }
+        self.stream(reply, headers, pump).await
+    }
+
+    /// Whether the body is a document with URLs to rewrite.
+    fn rewrites(&self, reply: &UpstreamReply) -> bool {
+        !self.api.url_pointers.is_empty()
+            && reply.status.is_success()
+            && is_json_content(reply.headers.get(header::CONTENT_TYPE))
+            && !reply.headers.contains_key(header::CONTENT_ENCODING)
+            && reply.body.length() != Some(0)
+    }
+
+    fn mapping(&self) -> UrlMapping<'_> {
+        UrlMapping { origin: &self.api.origin, base_path: &self.api.base_path, public: &self.public }
+    }
+
+    /// Returns the header fields for the caller, with references that lead to the gateway.
+    fn reply_headers(&self, reply: &UpstreamReply) -> HeaderMap {
+        let mut headers = filter_api_reply_headers(&reply.headers, &self.api.reply_headers);
+        let mapping = self.mapping();
+        for name in REFERENCES {
+            let mapped = reply.headers.get(&name).and_then(|value| mapping.map_reference(value.to_str().ok()?));
+            if let Some(value) = mapped.and_then(|mapped| HeaderValue::try_from(mapped).ok()) {
+                headers.insert(name, value);
+            }
+        }
+        headers.remove(header::LINK);
+        for value in reply.headers.get_all(header::LINK) {
+            let links = value.to_str().map(|links| map_links(links, &mapping)).unwrap_or_default();
+            if let Ok(value) = HeaderValue::try_from(links)
+                && !value.is_empty()
+            {
+                headers.append(header::LINK, value);
+            }
+        }
+        headers
+    }
+
+    /// Reads a document while watching the caller.
+    async fn read_document(&mut self, reply: &mut UpstreamReply, pump: &mut BodyPump) -> CallResult<BodyPrefix> {
+        let mut document = std::pin::pin!(reply.body.peek(self.api.max_rewrite));
+        loop {
+            tokio::select! {
+                biased;
+                prefix = &mut document => return Ok(prefix?),
+                result = pump.advance(self.exchange.session) => result?,
+            }
+        }
+    }
+
+    async fn stream(
+        mut self,
+        reply: UpstreamReply,
+        mut headers: HeaderMap,
+        pump: BodyPump,
+    ) -> CallResult<ServeOutcome> {
+        let status = reply.status;
+        let request = self.exchange.session.head();
+        let has_body =
+            request.method != Method::HEAD && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let is_http11 = request.version == Version::HTTP_11;
+        let length = reply.body.length().and_then(|length| usize::try_from(length).ok()).filter(|_| has_body);
+        agent_headers(self.admitted).add_to(&mut headers, self.exchange.call, length);
+        if has_body && length.is_none() && is_http11 {
+            headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
+        if !has_body {
+            let reply = ResponseHead { status, headers };
+            return self.exchange.respond(reply, Bytes::new()).await;
+        }
+        if pump.is_body_sent() || self.exchange.session.body_state() != BodyState::Pending {
+            self.exchange.session.prepare_keep_alive(self.exchange.connection).await;
+        } else {
+            // The rest of the request body is for the agent, so the connection closes after this call.
+            self.exchange.session.close_after_response();
+        }
+        if self.exchange.start_stream(ResponseHead { status, headers }).await.is_err() {
+            return Ok(ServeOutcome::Aborted);
+        }
+        Ok(self.copy_body(reply, pump).await)
+    }
+
+    /// Writes the body as it arrives.
+    async fn copy_body(&mut self, mut reply: UpstreamReply, mut pump: BodyPump) -> ServeOutcome {
+        let status = reply.status.as_u16();
+        loop {
+            let chunk = loop {
+                tokio::select! {
+                    biased;
+                    chunk = reply.body.next_chunk() => break chunk,
+                    result = pump.advance(self.exchange.session) => match result {
+                        Ok(()) => {}
+                        Err(CallError::CallerGone) => {
+                            self.exchange.call.state = CallState::CallerGone(status);
+                            return ServeOutcome::Aborted;
+                        }
+                        Err(CallError::Fault(fault)) => break Some(Err(fault)),
+                    },
+                }
+            };
+            let (bytes, is_last) = match chunk {
+                Some(Ok(bytes)) => (bytes, false),
+                Some(Err(fault)) => return self.exchange.end_response(status, fault).await,
+                None => (Bytes::new(), true),
+            };
+            self.exchange.call.stats.bytes_out += bytes.len() as u64;
+            if self.exchange.session.write_body(bytes, is_last).await.is_err() {
+                self.exchange.call.state = CallState::CallerGone(status);
+                return ServeOutcome::Aborted;
+            }
+            if is_last {
+                self.exchange.call.state = CallState::Answered(status);
+                return ServeOutcome::Complete;
+            }
+        }
+    }
+}
+
+fn agent_headers(admitted: &Admitted) -> AgentHeaders<'_> {
+    AgentHeaders { route: admitted.agent_route(), rate_limit_status: admitted.rate_limit_status() }
+}
+
+/// Returns a `Link` field (RFC 8288) with the links that lead below the gateway; the others are left out.
+fn map_links(links: &str, mapping: &UrlMapping<'_>) -> String {
+    let mut mapped = String::with_capacity(links.len() + 64);
+    for link in split_links(links) {
+        let Some((target, parameters)) = link.trim().strip_prefix('<').and_then(|link| link.split_once('>')) else {
+            continue;
+        };
+        let Some(target) = mapping.map_reference(target) else { continue };
+        if !mapped.is_empty() {
+            mapped.push_str(", ");
+        }
+        mapped.extend(["<", &target, ">", parameters]);
+    }
+    mapped
+}
+
+/// Splits at commas that are neither in a target nor in a quoted string.
+fn split_links(links: &str) -> impl Iterator<Item = &str> {
+    let (mut in_target, mut in_quotes, mut is_escaped) = (false, false, false);
+    links.split(move |character: char| {
+        let was_escaped = std::mem::take(&mut is_escaped);
+        match character {
+            '\\' if in_quotes && !was_escaped => is_escaped = true,
+            '"' if !in_target && !was_escaped => in_quotes = !in_quotes,
+            '<' if !in_quotes => in_target = true,
+            '>' if !in_quotes => in_target = false,
+            _ => {}
+        }
+        character == ',' && !in_target && !in_quotes
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_below_the_base_are_mapped_and_others_left_out() {
+        let mapping = UrlMapping { origin: "http://agent", base_path: "", public: "https://gate/agents/a/api" };
+        let links = r#"<http://agent/p?a,b>; rel="next", <https://other/x>; rel="prev"; title="a, \" <b>", </first>; rel=first, junk"#;
+        let mapped = r#"<https://gate/agents/a/api/p?a,b>; rel="next", <https://gate/agents/a/api/first>; rel=first"#;
+        assert_eq!(map_links(links, &mapping), mapped);
+        assert_eq!(map_links("<http://other/>", &mapping), "");
+    }
+}

@@ -1,0 +1,232 @@
+//! The API of one agent, compiled when the agent's document is read: where it is, and which requests pass.
+
+use super::{
+    config::{ApiConfig, ApiSessionConfig},
+    json_url_rewrite::UrlPointer,
+    preset::{PresetBase, PresetRoutes},
+    route_table::ApiRouteTable,
+    session_key::SessionKey,
+    url_mapping::origin_of,
+};
+use crate::{
+    agent::{AddressSyntax, Agent, AgentEndpoint, EndpointOrigin},
+    transport::{TransportConfig, UpstreamClient, UpstreamSet},
+    values::join_path,
+};
+use http::{HeaderName, Uri, uri::PathAndQuery};
+
+/// The most pointers of one API.
+const MAX_POINTERS: usize = 32;
+/// The sizes that `max_rewrite` may have.
+const REWRITE_SIZES: std::ops::RangeInclusive<usize> = 1 << 10..=16 << 20;
+
+/// The API of one agent.
+#[derive(Debug)]
+pub(in crate::gateway) struct AgentApi {
+    pub(super) routes: ApiRouteTable,
+    pub(super) upstream: UpstreamSet,
+    /// `https://host:port` of the API.
+    pub(super) origin: Box<str>,
+    /// Path of the base, without a slash at its end; empty for the root.
+    pub(super) base_path: Box<str>,
+    pub(super) session: Option<SessionKey>,
+    pub(super) url_pointers: Box<[UrlPointer]>,
+    pub(super) max_rewrite: usize,
+    pub(super) max_body_size: Option<usize>,
+    /// Fields of the framework that callers receive although their names look like those of an infrastructure.
+    pub(super) reply_headers: Box<[HeaderName]>,
+}
+
+/// What the API of an agent is compiled from.
+pub(in crate::gateway) struct AgentApiBuilder<'a> {
+    pub(in crate::gateway) config: &'a ApiConfig,
+    pub(in crate::gateway) agent: &'a Agent,
+    pub(in crate::gateway) transport: &'a UpstreamClient,
+    pub(in crate::gateway) settings: &'a TransportConfig,
+}
+
+/// The settings of an API that do not depend on the agent.
+struct ApiSettings {
+    routes: ApiRouteTable,
+    session: Option<SessionKey>,
+    url_pointers: Box<[UrlPointer]>,
+}
+
+impl ApiConfig {
+    /// Returns every reason why the setting is unusable for any agent, each prefixed with its member.
+    pub fn problems(&self) -> Vec<String> {
+        let mut problems = self.compile_settings().err().unwrap_or_default();
+        let base = self.base.as_ref().map(|base| base.replace("{id}", "id"));
+        problems.extend(base.and_then(|base| parse_base(&base).err()).map(|why| format!("base: {why}")));
+        if !REWRITE_SIZES.contains(&self.max_rewrite.get()) {
+            problems.push("max_rewrite: is not between 1KiB and 16MiB".to_owned());
+        }
+        problems
+    }
+
+    fn compile_settings(&self) -> Result<ApiSettings, Vec<String>> {
+        let mut problems = Vec::new();
+        let preset = self.preset.map(super::preset::ApiPreset::routes);
+        let routes = ApiRouteTable::compile(&self.routes, self.preset).map_err(|errors| problems.extend(errors)).ok();
+        let session = self.compile_session(preset.as_ref(), routes.as_ref());
+        let session = session.map_err(|why| problems.push(format!("session{why}"))).ok().flatten();
+        let of_preset = || preset.iter().flat_map(|preset| preset.url_pointers.iter().copied()).collect();
+        let texts: Vec<&str> =
+            if self.rewrite.is_empty() { of_preset() } else { self.rewrite.iter().map(String::as_str).collect() };
+        if texts.len() > MAX_POINTERS {
+            problems.push(format!("rewrite: has more than {MAX_POINTERS} pointers"));
+        }
+        let mut url_pointers = Vec::with_capacity(texts.len());
+        for (index, text) in texts.iter().enumerate().take(MAX_POINTERS) {
+            match UrlPointer::compile(text) {
+                Ok(pointer) => url_pointers.push(pointer),
+                Err(why) => problems.push(format!("rewrite[{index}]: '{text}' {why}")),
+            }
+        }
+        match routes {
+            Some(routes) if problems.is_empty() => {
+                Ok(ApiSettings { routes, session, url_pointers: url_pointers.into() })
+            }
+            _ => Err(problems),
+        }
+    }
+
+    fn compile_session(
+        &self,
+        preset: Option<&PresetRoutes>,
+        routes: Option<&ApiRouteTable>,
+    ) -> Result<Option<SessionKey>, String> {
+        let Some(ApiSessionConfig { header, query, path }) = &self.session else {
+            let header = preset.and_then(|preset| preset.session_header);
+            return Ok(header.map(|name| SessionKey::Header(HeaderName::from_static(name))));
+        };
+        match (header, query, path) {
+            (Some(name), None, None) => {
+                let name = name.parse().map_err(|_| format!(".header: '{name}' is not a header name"))?;
+                Ok(Some(SessionKey::Header(name)))
+            }
+            (None, Some(name), None) => Ok(Some(SessionKey::Query(name.as_str().into()))),
+            (None, None, Some(name)) if routes.is_none_or(|routes| routes.has_parameter(name)) => {
+                Ok(Some(SessionKey::Path(name.as_str().into())))
+            }
+            (None, None, Some(name)) => Err(format!(".path: no route has {{{name}}}")),
+            _ => Err(": set one of header, query and path".to_owned()),
+        }
+    }
+}
+
+impl AgentApiBuilder<'_> {
+    /// Compiles the API.
+    ///
+    /// # Errors
+    /// Every reason why the API cannot be served for this agent.
+    pub(in crate::gateway) fn build(&self) -> Result<AgentApi, Vec<String>> {
+        let ApiSettings { routes, session, url_pointers } = self.config.compile_settings()?;
+        let base = self.base_of(&self.agent.endpoint).map_err(|why| vec![why])?;
+        let is_same_server = EndpointOrigin::from(&base) == EndpointOrigin::from(&self.agent.endpoint);
+        let mut agent = self.agent.with_endpoint(base.clone());
+        if is_same_server {
+            agent = agent.with_addresses(self.agent.addresses.clone());
+        }
+        let preset = self.config.preset.map(super::preset::ApiPreset::routes);
+        let mut settings = self.settings.clone();
+        if self.config.base.is_some() {
+            // The operator names this server; the document's own further endpoints have no API there.
+            (settings.additional_endpoints, settings.public_addresses_only) = (None, false);
+        }
+        settings.additional_endpoints = self.bases_of_additional_endpoints(settings.additional_endpoints.take())?;
+        let of_preset = preset.iter().flat_map(|preset| preset.forwarded_headers.iter().map(|name| (*name).to_owned()));
+        settings.forwarded_headers =
+            Some(settings.forwarded_headers.take().into_iter().flatten().chain(of_preset).collect());
+        let upstream = self.transport.compile_upstream_set(&agent, &settings)?;
+        let reply_headers = session.iter().filter_map(SessionKey::header).cloned().collect();
+        Ok(AgentApi {
+            routes,
+            upstream,
+            origin: origin_of_endpoint(&base),
+            base_path: path_of(&base).path().trim_end_matches('/').into(),
+            session,
+            url_pointers,
+            max_rewrite: self.config.max_rewrite.get(),
+            max_body_size: self.config.max_body_size.map(|size| size.get()),
+            reply_headers,
+        })
+    }
+
+    fn bases_of_additional_endpoints(
+        &self,
+        templates: Option<Vec<String>>,
+    ) -> Result<Option<Vec<String>>, Vec<String>> {
+        let Some(templates) = templates else { return Ok(None) };
+        let base = |template: String| {
+            let address = template.replace("{id}", self.agent.id.as_str());
+            let endpoint = address.parse::<AgentEndpoint>().map_err(|why| vec![format!("{address}: {why}")])?;
+            self.base_of(&endpoint).map(|base| base.to_string()).map_err(|why| vec![why])
+        };
+        templates.into_iter().map(base).collect::<Result<_, _>>().map(Some)
+    }
+
+    /// Returns where the API is, for an endpoint of the agent.
+    fn base_of(&self, endpoint: &AgentEndpoint) -> Result<AgentEndpoint, String> {
+        if let Some(base) = &self.config.base {
+            return parse_base(&base.replace("{id}", self.agent.id.as_str())).map_err(|why| format!("base: {why}"));
+        }
+        let place = self.config.preset.map_or(PresetBase::Root, |preset| preset.routes().base);
+        let own_path = path_of(endpoint);
+        let path = match place {
+            PresetBase::Root => "/",
+            PresetBase::Path(path) => path,
+            PresetBase::Endpoint => own_path.path(),
+        };
+        match endpoint {
+            AgentEndpoint::Url(url) if url.scheme().syntax() == AddressSyntax::HttpUrl => {
+                let (scheme, authority) = (url.uri().scheme_str(), url.uri().authority());
+                let (Some(scheme), Some(authority)) = (scheme, authority) else { return Err(no_http()) };
+                format!("{scheme}://{authority}{path}").parse().map_err(|why| format!("base: {why}"))
+            }
+            AgentEndpoint::Unix { socket, .. } => {
+                Ok(AgentEndpoint::Unix { socket: socket.clone(), path: path.to_owned() })
+            }
+            _ => Err(no_http()),
+        }
+    }
+}
+
+fn no_http() -> String {
+    "base: the agent's endpoint is not HTTP (name the URL of the API)".to_owned()
+}
+
+/// Parses the base of an API: an http or https URL with a path and nothing else.
+fn parse_base(text: &str) -> Result<AgentEndpoint, String> {
+    let uri: Uri = text.parse().map_err(|why| format!("'{text}' is not a URL ({why})"))?;
+    if origin_of(&uri).is_none() {
+        return Err(format!("'{text}' is not an http or https URL"));
+    }
+    if uri.query().is_some() || text.contains(['#', '@']) {
+        return Err(format!("'{text}' has more than a host and a path"));
+    }
+    text.parse()
+}
+
+fn path_of(endpoint: &AgentEndpoint) -> PathAndQuery {
+    let path = match endpoint {
+        AgentEndpoint::Url(url) => url.uri().path(),
+        AgentEndpoint::Unix { path, .. } => path.split('?').next().unwrap_or_default(),
+        AgentEndpoint::AgentUri(_) | AgentEndpoint::Matrix(_) | AgentEndpoint::Local(_) => "/",
+    };
+    path.parse().unwrap_or_else(|_| PathAndQuery::from_static("/"))
+}
+
+fn origin_of_endpoint(endpoint: &AgentEndpoint) -> Box<str> {
+    let origin = endpoint.http_url().and_then(origin_of);
+    // Servers behind a unix socket are called with this host.
+    origin.unwrap_or_else(|| "http://localhost".to_owned()).into()
+}
+
+impl AgentApi {
+    /// Returns path and query of a request to the agent.
+    pub(super) fn upstream_path(&self, path: &str, query: Option<&str>) -> Option<PathAndQuery> {
+        let base = if self.base_path.is_empty() { "/" } else { &self.base_path };
+        join_path(base, path, query)
+    }
+}

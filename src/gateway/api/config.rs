@@ -1,0 +1,79 @@
+//! The setting `api` of a rule: which requests of an agent's own API pass to it.
+
+use super::preset::ApiPreset;
+use crate::values::{ByteSize, Glob};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Passes requests below `/agents/{id}/api` to the agent's own API, if `preset` or `routes` lists them.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApiConfig {
+    /// URL of the API, below which paths continue: `https://planner.internal/prefix`. It may be at another server than the
+    /// endpoint, whose credential it gets only if the credential's `destinations` list that server. Default: where the
+    /// preset has it, else the root of the endpoint's server.
+    pub base: Option<String>,
+    /// Routes of a framework or protocol: `langgraph`, `adk`, `agentcore`, `openai`, `mcp` or `a2a`. Default: none.
+    pub preset: Option<ApiPreset>,
+    /// Further routes; at most 256. The first one that matches path and method decides. They precede those of the preset.
+    /// Default: none.
+    pub routes: Vec<ApiRouteConfig>,
+    /// What names the caller's session, so that its requests reach one endpoint of several. Default: that of the preset.
+    pub session: Option<ApiSessionConfig>,
+    /// Host names at which the API has the root: `planner.agents.example.com`. The rule names one agent then. At such a host
+    /// nothing else of the gateway is served. Default: none.
+    pub hosts: Vec<String>,
+    /// JSON Pointers to absolute URLs in JSON responses, with `*` for every member: `/items/*/url`. A URL below `base`
+    /// becomes one below the gateway; at most 32 pointers. Default: those of the preset.
+    pub rewrite: Vec<String>,
+    /// Maximum size of a JSON response whose URLs are rewritten, 1KiB to 16MiB; a larger one is an `AgentError`. Default
+    /// 1MiB.
+    pub max_rewrite: ByteSize,
+    /// Maximum size of a request body. Default: `agents.max_streamed_body_size`.
+    pub max_body_size: Option<ByteSize>,
+}
+
+/// A route of an API.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ApiRouteConfig {
+    /// Methods, in capitals. `GET` includes `HEAD`. Required, at least one.
+    #[schemars(length(min = 1))]
+    pub methods: Vec<String>,
+    /// Pattern of the path below the base: literal segments, `{name}` for one segment, `**` at the end for the path itself
+    /// and everything below: `/threads/**`. Required.
+    pub path: String,
+    /// Callers by their full id, or patterns, as in grants. Default: every caller that may call the agent.
+    #[serde(default)]
+    pub callers: Vec<Glob>,
+    /// Groups, or patterns; callers in any of them may use the route as well. Default: none.
+    #[serde(default)]
+    pub groups: Vec<Glob>,
+}
+
+/// What names a session: one of its members is set.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct ApiSessionConfig {
+    /// A header field.
+    pub header: Option<String>,
+    /// A parameter of the query.
+    pub query: Option<String>,
+    /// A parameter in the patterns of routes: `thread_id` for `/threads/{thread_id}/**`.
+    pub path: Option<String>,
+}
+
+impl Default for ApiConfig {
+    fn default() -> Self {
+        Self {
+            base: None,
+            preset: None,
+            routes: Vec::new(),
+            session: None,
+            hosts: Vec::new(),
+            rewrite: Vec::new(),
+            max_rewrite: ByteSize::from_kib(1_024),
+            max_body_size: None,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Patterns of paths: literal segments, `{name}` for one segment, and `**` at the end for the path itself and everything
+//! below it.
+
+/// The most characters of a pattern.
+const MAX_PATTERN_LENGTH: usize = 256;
+
+/// A pattern of the paths of an API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PathPattern {
+    text: Box<str>,
+    segments: Box<[Segment]>,
+    /// Whether the path may go on below the segments.
+    has_rest: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Literal(Box<str>),
+    /// Any segment that is not empty, by name.
+    Parameter(Box<str>),
+}
+
+impl PathPattern {
+    /// Compiles a pattern.
+    ///
+    /// # Errors
+    /// Why the text is no pattern.
+    pub(super) fn compile(text: &str) -> Result<Self, String> {
+        if text.len() > MAX_PATTERN_LENGTH {
+            return Err(format!("is longer than {MAX_PATTERN_LENGTH} characters"));
+        }
+        let path = text.strip_prefix('/').ok_or("does not begin with a slash")?;
+        let (path, has_rest) = match path.strip_suffix("**") {
+            Some("") => ("", true),
+            Some(path) => (path.strip_suffix('/').ok_or("has ** that is not a whole segment")?, true),
+            None => (path, false),
+        };
+        let segments = match (path, has_rest) {
+            ("", true) => Box::default(),
+            _ => path.split('/').map(Segment::compile).collect::<Result<_, _>>()?,
+        };
+        Ok(Self { text: text.into(), segments, has_rest })
+    }
+
+    /// Returns the pattern as it was written.
+    pub(super) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns whether a path, which begins with a slash, matches.
+    pub(super) fn matches(&self, path: &str) -> bool {
+        let Some(path) = path.strip_prefix('/') else { return false };
+        let mut rest = path.split('/');
+        let begins = self.segments.iter().all(|segment| rest.next().is_some_and(|text| segment.matches(text)));
+        // Without segments, the empty first one belongs to the rest.
+        begins && (self.has_rest || rest.next().is_none())
+    }
+
+    /// Returns the part of a matching path that a parameter stands for.
+    pub(super) fn parameter<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
+        let at =
+            self.segments.iter().position(|segment| matches!(segment, Segment::Parameter(own) if **own == *name))?;
+        path.strip_prefix('/')?.split('/').nth(at)
+    }
+
+    /// Returns whether the pattern has a parameter of this name.
+    pub(super) fn has_parameter(&self, name: &str) -> bool {
+        self.segments.iter().any(|segment| matches!(segment, Segment::Parameter(own) if **own == *name))
+    }
+}
+
+impl Segment {
+    fn compile(text: &str) -> Result<Self, String> {
+        if let Some(name) = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')) {
+            let is_name = |name: &str| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+            return is_name(name).then(|| Self::Parameter(name.into())).ok_or_else(|| format!("has no name in {text}"));
+        }
+        if text.contains(['*', '{', '}']) {
+            return Err(format!("has a segment {text} (write a literal, {{name}}, or ** at the end)"));
+        }
+        if text.bytes().any(|byte| !(b'!'..=b'~').contains(&byte) || b"?#%\\\"<>".contains(&byte)) {
+            return Err(format!("has characters in {text} that no path has"));
+        }
+        Ok(Self::Literal(text.into()))
+    }
+
+    fn matches(&self, text: &str) -> bool {
+        match self {
+            Self::Literal(literal) => **literal == *text,
+            Self::Parameter(_) => !text.is_empty(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_paths_and_those_with_a_rest_everything_below() {
+        for (pattern, matching, others) in [
+            ("/", &["/"][..], &["", "/a", "//"][..]),
+            ("/**", &["/", "/a", "/a/b", "/a/"], &["", "a"]),
+            ("/threads", &["/threads"], &["/threads/", "/thread", "/threadsx", "/threads/1"]),
+            ("/threads/**", &["/threads", "/threads/", "/threads/1/runs"], &["/threadsx", "/"]),
+            ("/threads/{id}/runs", &["/threads/1/runs"], &["/threads//runs", "/threads/1", "/threads/1/runs/2"]),
+            ("/a/", &["/a/"], &["/a", "/a//"]),
+            ("/message:send", &["/message:send"], &["/message:stream", "/MESSAGE:SEND"]),
+        ] {
+            let compiled = PathPattern::compile(pattern).unwrap();
+            assert_eq!(compiled.as_str(), pattern);
+            matching.iter().for_each(|path| assert!(compiled.matches(path), "{pattern} {path}"));
+            others.iter().for_each(|path| assert!(!compiled.matches(path), "{pattern} {path}"));
+        }
+        let pattern = PathPattern::compile("/apps/{app}/users/{user}/**").unwrap();
+        assert_eq!(pattern.parameter("user", "/apps/a/users/u/sessions"), Some("u"));
+        assert_eq!(pattern.parameter("other", "/apps/a/users/u"), None);
+        assert!(pattern.has_parameter("app") && !pattern.has_parameter("apps"));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_refused_with_a_reason() {
+        for pattern in [
+            "",
+            "threads",
+            "/a**",
+            "/**/a",
+            "/a/*",
+            "/{}",
+            "/{a b}",
+            "/a?b",
+            "/a%2fb",
+            "/a b",
+            "/é",
+            "/a\\b",
+            &"/a".repeat(200),
+        ] {
+            assert!(PathPattern::compile(pattern).is_err(), "{pattern}");
+        }
+    }
+}

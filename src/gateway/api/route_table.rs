@@ -1,0 +1,188 @@
+//! The requests of an agent's API that pass: an allow list of methods and paths.
+
+use super::{config::ApiRouteConfig, path_pattern::PathPattern, preset::ApiPreset};
+use crate::{
+    auth::Caller,
+    fault::{Fault, FaultCode, Result},
+    values::Glob,
+};
+use http::Method;
+use std::collections::BTreeSet;
+
+/// The most routes of one API.
+const MAX_ROUTES: usize = 256;
+
+/// The routes of an API, in the order in which they decide.
+#[derive(Debug)]
+pub(in crate::gateway) struct ApiRouteTable {
+    routes: Box<[ApiRoute]>,
+}
+
+/// One route.
+#[derive(Debug)]
+pub(in crate::gateway) struct ApiRoute {
+    methods: Box<[Method]>,
+    pub(super) pattern: PathPattern,
+    callers: Box<[Glob]>,
+    groups: Box<[Glob]>,
+}
+
+impl ApiRouteTable {
+    /// Compiles the operator's routes, and those of a preset after them.
+    ///
+    /// # Errors
+    /// Every problem, with the place of its route.
+    pub(super) fn compile(
+        routes: &[ApiRouteConfig],
+        preset: Option<ApiPreset>,
+    ) -> std::result::Result<Self, Vec<String>> {
+        let mut problems = Vec::new();
+        let mut compiled = Vec::new();
+        if routes.len() > MAX_ROUTES {
+            problems.push(format!("routes: there are more than {MAX_ROUTES}"));
+        }
+        for (index, route) in routes.iter().take(MAX_ROUTES).enumerate() {
+            match ApiRoute::compile(route) {
+                Ok(route) => compiled.push(route),
+                Err(why) => problems.push(format!("routes[{index}].{why}")),
+            }
+        }
+        if routes.is_empty() && preset.is_none() {
+            problems.push("routes: there is none (list routes, or name a preset)".to_owned());
+        }
+        for (methods, path) in preset.into_iter().flat_map(|preset| preset.routes().routes) {
+            match PathPattern::compile(path) {
+                Ok(pattern) => compiled.push(ApiRoute::open(methods, pattern)),
+                Err(why) => problems.push(format!("preset: {path} {why}")),
+            }
+        }
+        if problems.is_empty() { Ok(Self { routes: compiled.into() }) } else { Err(problems) }
+    }
+
+    /// Returns the first route that matches.
+    ///
+    /// # Errors
+    /// 404 if no route has the path, 405 if none of those that do has the method.
+    pub(super) fn find(&self, method: &Method, path: &str) -> Result<&ApiRoute> {
+        let with_path = || self.routes.iter().filter(|route| route.pattern.matches(path));
+        if let Some(route) = with_path().find(|route| route.allows(method)) {
+            return Ok(route);
+        }
+        let methods: BTreeSet<&str> = with_path().flat_map(|route| &route.methods).map(Method::as_str).collect();
+        if methods.is_empty() {
+            let fault = Fault::new(FaultCode::CapabilityNotFound, "The agent's API has no such path here");
+            return Err(fault.with_setting("agents.rules[].api.routes"));
+        }
+        let allow = methods.into_iter().collect::<Vec<_>>().join(", ");
+        let fault = Fault::new(FaultCode::MethodNotAllowed, format!("This path accepts {allow}"));
+        Err(fault.with_header("Allow", allow).with_setting("agents.rules[].api.routes"))
+    }
+
+    /// Returns whether a pattern has a parameter of this name.
+    pub(super) fn has_parameter(&self, name: &str) -> bool {
+        self.routes.iter().any(|route| route.pattern.has_parameter(name))
+    }
+}
+
+impl ApiRoute {
+    fn compile(config: &ApiRouteConfig) -> std::result::Result<Self, String> {
+        let method = |name: &String| {
+            let is_known = name.bytes().all(|byte| byte.is_ascii_uppercase()) && name != "CONNECT" && name != "TRACE";
+            Method::from_bytes(name.as_bytes()).ok().filter(|_| is_known).ok_or_else(|| {
+                format!("methods: '{name}' is not a method that can pass (write GET, POST, PUT, PATCH or DELETE)")
+            })
+        };
+        let methods = config.methods.iter().map(method).collect::<std::result::Result<Box<[_]>, _>>()?;
+        if methods.is_empty() {
+            return Err("methods: there is none".to_owned());
+        }
+        let pattern = PathPattern::compile(&config.path).map_err(|why| format!("path: '{}' {why}", config.path))?;
+        Ok(Self { methods, pattern, callers: config.callers.clone().into(), groups: config.groups.clone().into() })
+    }
+
+    fn open(methods: &[Method], pattern: PathPattern) -> Self {
+        Self { methods: methods.into(), pattern, callers: Box::default(), groups: Box::default() }
+    }
+
+    fn allows(&self, method: &Method) -> bool {
+        self.methods.contains(method) || (*method == Method::HEAD && self.methods.contains(&Method::GET))
+    }
+
+    /// Returns the name of the route in logs.
+    pub(in crate::gateway) fn label(&self) -> &str {
+        self.pattern.as_str()
+    }
+
+    /// Refuses callers for whom the route is not.
+    ///
+    /// # Errors
+    /// 403.
+    pub(super) fn check_caller(&self, caller: &Caller) -> Result<()> {
+        let is_open = self.callers.is_empty() && self.groups.is_empty();
+        // As in grants, a wildcard means callers with a credential.
+        let is_named = |glob: &Glob| glob.matches(&caller.id) && (glob.is_exact() || !caller.is_anonymous());
+        let is_member = |glob: &Glob| caller.groups.iter().any(|group| glob.matches(group));
+        if is_open || self.callers.iter().any(is_named) || self.groups.iter().any(is_member) {
+            return Ok(());
+        }
+        let fault = Fault::new(FaultCode::PermissionDenied, "The caller may not use this path of the agent's API");
+        Err(fault.with_setting("agents.rules[].api.routes"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route(methods: &[&str], path: &str) -> ApiRouteConfig {
+        ApiRouteConfig {
+            methods: methods.iter().map(|method| (*method).to_owned()).collect(),
+            path: path.to_owned(),
+            callers: Vec::new(),
+            groups: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_first_route_with_path_and_method_decides_and_others_are_404_or_405() {
+        let routes = [route(&["GET"], "/threads/{id}"), route(&["POST", "DELETE"], "/threads/**")];
+        let table = ApiRouteTable::compile(&routes, None).unwrap();
+        assert_eq!(table.find(&Method::GET, "/threads/1").unwrap().label(), "/threads/{id}");
+        assert_eq!(table.find(&Method::HEAD, "/threads/1").unwrap().label(), "/threads/{id}");
+        assert_eq!(table.find(&Method::POST, "/threads/1").unwrap().label(), "/threads/**");
+        assert_eq!(table.find(&Method::GET, "/store").unwrap_err().http_status(), 404);
+        let fault = table.find(&Method::PUT, "/threads/1").unwrap_err();
+        assert_eq!(fault.http_status(), 405);
+        assert!(fault.headers().any(|header| header == ("Allow", "DELETE, GET, POST")));
+    }
+
+    #[test]
+    fn nothing_passes_without_a_list_and_bad_lists_are_refused() {
+        for (routes, problem) in [
+            (vec![], "routes: there is none (list routes, or name a preset)"),
+            (vec![route(&[], "/a")], "routes[0].methods: there is none"),
+            (
+                vec![route(&["get"], "/a")],
+                "routes[0].methods: 'get' is not a method that can pass (write GET, POST, PUT, PATCH or DELETE)",
+            ),
+            (
+                vec![route(&["CONNECT"], "/a")],
+                "routes[0].methods: 'CONNECT' is not a method that can pass (write GET, POST, PUT, PATCH or DELETE)",
+            ),
+            (vec![route(&["GET"], "a")], "routes[0].path: 'a' does not begin with a slash"),
+        ] {
+            assert_eq!(ApiRouteTable::compile(&routes, None).unwrap_err(), [problem]);
+        }
+        let many = vec![route(&["GET"], "/a"); 257];
+        assert_eq!(ApiRouteTable::compile(&many, None).unwrap_err(), ["routes: there are more than 256"]);
+    }
+
+    #[test]
+    fn the_patterns_of_every_preset_compile() {
+        use ApiPreset::{A2a, Adk, Agentcore, Langgraph, Mcp, Openai};
+        for preset in [Langgraph, Adk, Agentcore, Openai, Mcp, A2a] {
+            let table = ApiRouteTable::compile(&[], Some(preset)).unwrap();
+            assert_eq!(table.find(&Method::GET, "/admin").unwrap_err().http_status(), 404, "{preset:?}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! An agent's own API behind the gateway: what passes as it is, what is refused, and what callers never see.
+
+use crate::support::{
+    agent::{Agent, ReceivedRequest, Step, http_response, json_response, latch, write},
+    gateway::{Gateway, gateway, send},
+    gateway_response::send_raw,
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Starts a gateway in front of an agent, whose API has these settings.
+async fn start(agent: &Agent, api: &str) -> Gateway {
+    let rules = format!("agents:\n  sources: [agents.json]\n  rules:\n    - agents: [planner]\n      api: {api}\n");
+    gateway().agent("planner", agent).section(&rules).start().await
+}
+
+/// A request with the key of `team-a`.
+fn keyed(gate: &Gateway, method: &str, path: &str) -> reqwest::RequestBuilder {
+    gate.request(method, path).header("X-API-Key", gate.key("team-a"))
+}
+
+const THREADS: &str = "{routes: [{methods: [GET, POST, PUT, PATCH, DELETE], path: /threads/**}]}";
+
+fn request_line(request: &ReceivedRequest) -> &str {
+    request.head.lines().next().unwrap()
+}
+
+#[tokio::test]
+async fn r30_listed_requests_reach_the_agents_api_with_their_method_path_query_and_body() {
+    let agent = Agent::scripted(|request| {
+        json_response(&json!({"line": request_line(request), "body": String::from_utf8_lossy(&request.body)}))
+    })
+    .await;
+    let gate = start(&agent, THREADS).await;
+    for (method, path) in [
+        ("GET", "/threads"),
+        ("GET", "/threads/"),
+        ("POST", "/threads/1/runs?stream=true&x=%20"),
+        ("PUT", "/threads/a;b=c/x"),
+        ("PATCH", "/threads/1"),
+        ("DELETE", "/threads/1"),
+    ] {
+        let answer = send(keyed(&gate, method, &format!("/agents/planner/api{path}")).body("{\"a\": 1}")).await;
+        let line = format!("{method} {path} HTTP/1.1");
+        assert_eq!(answer.expect_ok(), json!({"line": line, "body": "{\"a\": 1}"}));
+    }
+    let head = send(keyed(&gate, "HEAD", "/agents/planner/api/threads/1")).await;
+    assert_eq!((head.status, head.text()), (200, String::new()));
+    let entries = gate.access_log(7).await;
+    assert!(entries.iter().all(|entry| entry["operation"] == "/threads/**"), "{entries:?}");
+}
+
+#[tokio::test]
+async fn r30_what_is_not_listed_reaches_no_agent() {
+    let agent = Agent::echo().await;
+    let gate = start(&agent, "{routes: [{methods: [GET], path: '/threads/{id}'}]}").await;
+    for (method, path, status, code) in [
+        ("GET", "/store", 404, "CapabilityNotFound"),
+        ("GET", "", 404, "CapabilityNotFound"),
+        ("GET", "/threads/1/runs", 404, "CapabilityNotFound"),
+        ("GET", "/threads/", 404, "CapabilityNotFound"),
+        ("GET", "/threads/../admin", 400, "InvalidInput"),
+        ("GET", "/threads/%2e%2e", 400, "InvalidInput"),
+        ("GET", "/threads/a%2fb", 400, "InvalidInput"),
+        ("GET", "//threads/1", 400, "InvalidInput"),
+        ("GET", "/threads/..;/x", 400, "InvalidInput"),
+    ] {
+        let key = gate.key("team-a");
+        let raw = format!("{method} /agents/planner/api{path} HTTP/1.1\r\nHost: gate\r\nX-API-Key: {key}\r\n\r\n");
+        let answer = send_raw(gate.address(), raw.as_bytes()).await.unwrap();
+        answer.expect_fault(status, code);
+    }
+    let refused = send(keyed(&gate, "DELETE", "/agents/planner/api/threads/1")).await;
+    refused.expect_fault(405, "MethodNotAllowed");
+    assert_eq!(refused.header("allow"), Some("GET"));
+    assert_eq!(agent.call_count(), 0);
+}
+
+#[tokio::test]
+async fn r30_without_the_setting_or_a_grant_nothing_passes() {
+    let agent = Agent::echo().await;
+    let gate = gateway().agent("planner", &agent).start().await;
+    send(keyed(&gate, "GET", "/agents/planner/api/threads")).await.expect_fault(404, "CapabilityNotFound");
+    send(keyed(&gate, "GET", "/agents/missing/api/threads")).await.expect_fault(404, "NotFound");
+    let anonymous = reqwest::Client::new().get(gate.url("/agents/planner/api/threads")).send().await.unwrap();
+    assert_eq!(anonymous.status(), 401);
+    assert_eq!(agent.call_count(), 0);
+}
+
+#[tokio::test]
+async fn r3_a_route_may_be_for_some_callers_only() {
+    let agent = Agent::echo().await;
+    let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - agents: [planner]\n      api:\n        routes:\n          \
+                 - {methods: [DELETE], path: /threads/**, groups: [admins], callers: ['key:team-b']}\n          \
+                 - {methods: [GET], path: /threads/**}\n";
+    let gate = gateway()
+        .agent("planner", &agent)
+        .caller("team-b", &[])
+        .caller("team-c", &["--group", "admins"])
+        .section(rules)
+        .start()
+        .await;
+    let delete = |caller: &str| {
+        let client = reqwest::Client::new();
+        send(client.delete(gate.url("/agents/planner/api/threads/1")).header("X-API-Key", gate.key(caller)))
+    };
+    delete("team-a").await.expect_fault(403, "PermissionDenied");
+    delete("team-b").await.expect_ok();
+    delete("team-c").await.expect_ok();
+    send(keyed(&gate, "GET", "/agents/planner/api/threads/1")).await.expect_ok();
+    assert_eq!(agent.call_count(), 3);
+}
+
+#[tokio::test]
+async fn r4_the_agent_receives_no_credential_of_the_caller_and_the_caller_no_cookie_or_address_of_the_agent() {
+    let agent = Agent::scripted(|request| {
+        let host = request.header("host").unwrap();
+        vec![write(format!(
+            "HTTP/1.1 201 Created\r\nLocation: http://{host}/threads/7\r\nContent-Location: /threads/7/runs\r\n\
+             Link: <http://{host}/threads?page=2>; rel=\"next\", <http://internal/x>; rel=\"up\"\r\n\
+             Set-Cookie: session=1\r\nServer: uvicorn\r\nContent-Length: 0\r\n\r\n"
+        ))]
+    })
+    .await;
+    let gate = start(&agent, THREADS).await;
+    let answer = send(
+        keyed(&gate, "POST", "/agents/planner/api/threads")
+            .header("Cookie", "a=b")
+            .header("X-User", "root")
+            .header("If-None-Match", "\"x\"")
+            .header("Range", "bytes=0-1"),
+    )
+    .await;
+    assert_eq!(answer.status, 201);
+    let base = gate.url("/agents/planner/api");
+    assert_eq!(answer.header("location"), Some(&*format!("{base}/threads/7")));
+    assert_eq!(answer.header("content-location"), Some(&*format!("{base}/threads/7/runs")));
+    assert_eq!(answer.header("link"), Some(&*format!("<{base}/threads?page=2>; rel=\"next\"")));
+    assert_eq!((answer.header("set-cookie"), answer.header("server")), (None, None));
+    let request = &agent.requests()[0];
+    for name in ["x-api-key", "cookie", "x-user", "authorization"] {
+        assert_eq!(request.header(name), None, "{name}");
+    }
+    assert_eq!((request.header("if-none-match"), request.header("range")), (Some("\"x\""), Some("bytes=0-1")));
+}
+
+#[tokio::test]
+async fn r43_the_agents_errors_and_streams_pass_as_they_are_and_at_once() {
+    let gate_closed = latch();
+    let closed = gate_closed.clone();
+    let agent = Agent::scripted(move |request| match request_line(request).split(' ').nth(1) {
+        Some("/threads/missing") => http_response("404 Not Found", "application/json", "{\"detail\": \"no thread\"}"),
+        Some("/threads/broken") => http_response("500 Internal Server Error", "text/plain", "Traceback"),
+        _ => vec![
+            write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"),
+            write("9\r\ndata: 1\n\n\r\n"),
+            Step::WaitForLatch(closed.clone()),
+            write("9\r\ndata: 2\n\n\r\n0\r\n\r\n"),
+        ],
+    })
+    .await;
+    let gate = start(&agent, THREADS).await;
+    let missing = send(keyed(&gate, "GET", "/agents/planner/api/threads/missing")).await;
+    assert_eq!((missing.status, missing.json()), (404, json!({"detail": "no thread"})));
+    let broken = send(keyed(&gate, "GET", "/agents/planner/api/threads/broken")).await;
+    assert_eq!((broken.status, broken.text()), (500, "Traceback".to_owned()));
+    let mut response = keyed(&gate, "GET", "/agents/planner/api/threads/1/stream").send().await.unwrap();
+    let first = tokio::time::timeout(Duration::from_secs(5), response.chunk()).await.unwrap().unwrap().unwrap();
+    assert_eq!(&first[..], b"data: 1\n\n");
+    gate_closed.add_permits(1);
+    assert_eq!(&response.chunk().await.unwrap().unwrap()[..], b"data: 2\n\n");
+    assert!(response.chunk().await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn r40_a_reply_that_ends_early_ends_the_callers_connection() {
+    let agent = Agent::with_steps(vec![
+        write("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"a\":"),
+        Step::Close,
+    ])
+    .await;
+    let gate = start(&agent, THREADS).await;
+    let response = keyed(&gate, "GET", "/agents/planner/api/threads/1").send().await.unwrap();
+    assert!(response.bytes().await.is_err());
+    let dead = Agent::with_steps(vec![Step::Close]).await;
+    let gate = start(&dead, THREADS).await;
+    send(keyed(&gate, "POST", "/agents/planner/api/threads")).await.expect_fault(502, "AgentError");
+}
+
+#[tokio::test]
+async fn r20_urls_of_the_agent_at_the_named_pointers_lead_to_the_gateway() {
+    let agent = Agent::scripted(|request| {
+        let host = request.header("host").unwrap();
+        json_response(&json!({"url": format!("http://{host}/a2a"), "items": [{"url": "http://other/"}], "n": 1}))
+    })
+    .await;
+    let gate =
+        start(&agent, "{routes: [{methods: [GET], path: /**}], rewrite: [/url, '/items/*/url'], max_rewrite: 1KiB}")
+            .await;
+    let answer = send(keyed(&gate, "GET", "/agents/planner/api/card")).await;
+    let url = gate.url("/agents/planner/api/a2a");
+    assert_eq!(answer.expect_ok(), json!({"url": url, "items": [{"url": "http://other/"}], "n": 1}));
+    let large = Agent::with_steps(json_response(&json!({"url": "x".repeat(2_000)}))).await;
+    let gate = start(&large, "{routes: [{methods: [GET], path: /**}], rewrite: [/url], max_rewrite: 1KiB}").await;
+    send(keyed(&gate, "GET", "/agents/planner/api/card")).await.expect_fault(502, "AgentError");
+}
+
+#[tokio::test]
+async fn r5_limits_and_body_bounds_hold_for_the_api() {
+    let agent = Agent::echo().await;
+    let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - agents: [planner]\n      rate_limit: 2/h\n      api: \
+                 {routes: [{methods: [POST], path: /**}], max_body_size: 1KiB}\n";
+    let gate = gateway().agent("planner", &agent).section(rules).start().await;
+    let post = |size: usize| send(keyed(&gate, "POST", "/agents/planner/api/threads").body("x".repeat(size)));
+    post(1_000).await.expect_ok();
+    post(2_000).await.expect_fault(413, "PayloadTooLarge");
+    post(10).await.expect_fault(429, "RateLimited");
+    assert!(agent.requests().iter().all(|request| request.body.len() <= 1_024));
+}
+
+#[tokio::test]
+async fn r69_the_requests_of_a_session_reach_one_endpoint() {
+    let script = |name: &'static str| move |_: &ReceivedRequest| json_response(&json!(name));
+    let (one, two) = (Agent::scripted(script("one")).await, Agent::scripted(script("two")).await);
+    let rules = format!(
+        "agents:\n  sources: [agents.json]\n  rules:\n    - agents: [planner]\n      settings: {{additional_endpoints: \
+         ['{}']}}\n      api:\n        routes: [{{methods: [GET], path: '/threads/{{thread}}/**'}}]\n        session: {{path: thread}}\n",
+        two.url()
+    );
+    let gate = gateway().agent("planner", &one).section(&rules).start().await;
+    let mut answers = std::collections::BTreeSet::new();
+    for thread in 0..16 {
+        let path = format!("/agents/planner/api/threads/{thread}/state");
+        let first: Value = send(keyed(&gate, "GET", &path)).await.expect_ok();
+        for _ in 0..3 {
+            assert_eq!(send(keyed(&gate, "GET", &path)).await.expect_ok(), first, "{thread}");
+        }
+        answers.insert(first.to_string());
+    }
+    assert_eq!(answers.len(), 2, "both endpoints serve sessions");
+}
+
+#[tokio::test]
+async fn r30_an_operation_named_api_is_called_below_invoke() {
+    let agent = Agent::echo().await;
+    let mut document = agent.document("planner");
+    document["operations"] = json!([{"name": "api"}, {"name": "other"}]);
+    let gate = gateway().document(document).start().await;
+    send(keyed(&gate, "POST", "/agents/planner/api").json(&json!({}))).await.expect_fault(404, "CapabilityNotFound");
+    send(keyed(&gate, "POST", "/agents/planner/invoke/api").json(&json!({}))).await.expect_ok();
+}
