@@ -2,7 +2,7 @@
 
 use super::{
     audit_wiring::open_audit_log,
-    config_checks::{check_agent_settings, check_sections},
+    config_checks::{check_agent_settings, check_sections, compile_api_hosts},
     directory_wiring::{SearchIndexer, build_delegation, build_directory, create_search_indexer},
     mqtt_bridge_wiring::build_bridge_offers,
     problem_paths::prefix_problems,
@@ -372,6 +372,8 @@ fn build_config_snapshot(file: &GatewayConfig, parts: SnapshotParts) -> ConfigSn
         websockets: file.websocket.clone(),
         sse_keep_alive_interval: file.agents.sse_keep_alive_interval.get(),
         shadow: parts.shadow,
+        // `check_agent_settings` has reported the problems of the rules.
+        api_hosts: compile_api_hosts(file).unwrap_or_default(),
         tracer: parts.tracer,
     }
 }
@@ -459,6 +461,7 @@ fn build_routes(
         error_details: rule.error_details.clone(),
         allows_get: rule.get,
         api: rule.api.clone().map(Arc::new),
+        openai: rule.openai.clone().map(Arc::new),
     });
     AgentRouteCompiler {
         contract: file.contract.clone(),

@@ -4,7 +4,7 @@ use super::{problem_paths::prefix_problems, shared_state_wiring, tasks_wiring};
 use crate::{
     auth::certificate_pattern_problem,
     config::GatewayConfig,
-    gateway::{ApiConfig, CorsPolicy, ErrorDetails},
+    gateway::{ApiConfig, ApiHostRule, ApiHosts, CorsPolicy, ErrorDetails, OpenAiConfig},
     registry::EndpointRules,
     trace::TracingConfig,
     transport::{LocalRuntimeConfig, UpstreamClient},
@@ -108,6 +108,15 @@ fn check_token_tiers(file: &GatewayConfig) -> Vec<String> {
     unlimited.collect()
 }
 
+/// Returns the hosts at which agents' own APIs are.
+///
+/// # Errors
+/// Every host that is unusable.
+pub(super) fn compile_api_hosts(file: &GatewayConfig) -> Result<ApiHosts, Vec<String>> {
+    let rules = file.agents.rules.iter();
+    ApiHosts::compile(rules.map(|rule| ApiHostRule { agents: &rule.agents, api: rule.api.as_ref() }))
+}
+
 /// Checks the secrets and files that the agents' settings refer to.
 pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamClient) -> Vec<String> {
     let mut problems = prefix_problems("agents.defaults", transport.config_problems(&file.agents.defaults));
@@ -120,8 +129,11 @@ pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamCli
         problems.extend(prefix_problems(&format!("agents.rules[{at}].settings"), transport.config_problems(&settings)));
         let details = rule.error_details.as_ref().and_then(ErrorDetails::problem);
         problems.extend(details.map(|why| format!("agents.rules[{at}].error_details.{why}")));
+        let openai = rule.openai.as_ref().and_then(OpenAiConfig::problem);
+        problems.extend(openai.map(|why| format!("agents.rules[{at}].openai.{why}")));
         let api = rule.api.as_ref().map(ApiConfig::problems).unwrap_or_default();
         problems.extend(prefix_problems(&format!("agents.rules[{at}].api"), api));
     }
+    problems.extend(compile_api_hosts(file).err().unwrap_or_default());
     problems
 }

@@ -369,6 +369,10 @@ pub struct AgentRule {
     /// The agents' own API: requests below `/agents/{id}/api` that pass as they are. Default: none passes.
     #[serde(default)]
     pub api: Option<gateway::ApiConfig>,
+    /// How clients of OpenAI's API (`/openai/v1`) call the agents, where their schemas do not say it. Default: by the
+    /// schemas.
+    #[serde(default)]
+    pub openai: Option<gateway::OpenAiConfig>,
 }
 
 /// The format of errors.

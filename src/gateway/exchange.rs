@@ -12,6 +12,8 @@ use super::{
     fault_page::{self, FaultFormat},
     gateway_state::{ConfigSnapshot, Gateway},
     header_names::REQUEST_ID,
+    openai::to_openai_error,
+    path_router,
     refused_json_rpc::record_refused_json_rpc,
     response::{CompleteReply, forbid_shared_caching, restrict_documents},
     route::Route,
@@ -19,7 +21,7 @@ use super::{
 };
 use crate::{
     directory::DirectoryResponse,
-    fault::{ErrorFormat, Fault},
+    fault::Fault,
     http_server::{BodyState, HttpSession, ResponseHead, ServeOutcome, WriteFailed},
     limit::{RateLimitKey, RateLimitStatus},
     trace::CallPhase,
@@ -54,9 +56,14 @@ impl<'a> Exchange<'a> {
 
     /// Returns the base URL: the configured one, else the one under which this caller reached the gateway.
     pub(super) fn base_url(&self) -> String {
-        if let Some(configured) = self.config.directory.base_url() {
-            return configured.to_owned();
+        match self.config.directory.base_url() {
+            Some(configured) => configured.to_owned(),
+            None => self.requested_url(),
         }
+    }
+
+    /// Returns the URL of the host that this caller requested.
+    pub(super) fn requested_url(&self) -> String {
         let scheme = if self.connection.is_secure() { "https" } else { "http" };
         let host = self.connection.requested_host(self.session.head()).unwrap_or("localhost");
         format!("{scheme}://{host}")
@@ -185,7 +192,7 @@ impl<'a> Exchange<'a> {
         let format = format.into();
         self.call.fail_phase(&fault);
         let fault = self.call.with_trace_id(fault);
-        let (mut head, mut body) = fault_response(self.call, &fault, format.object);
+        let (mut head, mut body) = fault_response(self.call, &fault, format);
         if format.is_page && self.call.json_rpc_id().is_none() {
             body = fault_page::replace_by_page(&mut head, &fault, self.call.id());
         }
@@ -224,7 +231,8 @@ impl<'a> Exchange<'a> {
                 let headers = &self.session.head().headers;
                 let object = content_negotiation::negotiate_error_format(headers, self.config.error_format);
                 let is_page = fault_page::is_requested(self.config, self.session.head());
-                let format = FaultFormat { object, is_page };
+                let is_openai = path_router::is_openai_path(self.session.head().uri.path());
+                let format = FaultFormat { object, is_page, is_openai };
                 self.respond_with_fault(fault, format).await
             }
         }
@@ -262,10 +270,11 @@ impl<'a> Exchange<'a> {
     }
 }
 
-fn fault_response(call: &Call, fault: &Fault, format: ErrorFormat) -> (ResponseHead, Bytes) {
+fn fault_response(call: &Call, fault: &Fault, format: FaultFormat) -> (ResponseHead, Bytes) {
     let (media, body) = match call.json_rpc_id() {
+        _ if format.is_openai => ("application/json", to_openai_error(fault, call.id()).to_string().into_bytes()),
         Some(id) => ("application/json", fault.to_json_rpc_response(&id, call.id()).to_string().into_bytes()),
-        None => (format.media_type(), fault.to_body(format, call.id())),
+        None => (format.object.media_type(), fault.to_body(format.object, call.id())),
     };
     let body = Bytes::from(body);
     let mut headers = HeaderMap::with_capacity(8);

@@ -17,11 +17,13 @@ pub(super) struct FaultFormat {
     pub(super) object: ErrorFormat,
     /// Whether a page takes the place of the object. A request whose head could not be read gets none.
     pub(super) is_page: bool,
+    /// Whether the object is the one that OpenAI's clients read.
+    pub(super) is_openai: bool,
 }
 
 impl From<ErrorFormat> for FaultFormat {
     fn from(object: ErrorFormat) -> Self {
-        Self { object, is_page: false }
+        Self { object, is_page: false, is_openai: false }
     }
 }
 

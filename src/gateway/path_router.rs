@@ -27,6 +27,8 @@ pub(super) enum RequestKind<'a> {
     Pair,
     /// A request to an agent's own API.
     Api(ApiRequest),
+    /// A request of OpenAI's API.
+    OpenAi(OpenAiRequest),
 }
 
 /// A request to an agent's own API, owned because the request head is borrowed.
@@ -38,6 +40,19 @@ pub(super) struct ApiRequest {
     pub(super) path: String,
     /// Whether the API has the root of a host of its own.
     pub(super) is_at_own_host: bool,
+}
+
+/// A request of OpenAI's API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum OpenAiRequest {
+    /// `GET /openai/v1/models`.
+    Models,
+    /// `GET /openai/v1/models/{id}`.
+    Model(String),
+    /// `POST /openai/v1/chat/completions`.
+    ChatCompletions,
+    /// `POST /openai/v1/responses`.
+    Responses,
 }
 
 impl ApiRequest {
@@ -104,13 +119,22 @@ enum PathEntry {
     Task(&'static [Method]),
     Pair,
     Api,
+    OpenAi,
 }
 
-/// The segment below which an agent's own API is. Operations of this name are called at `/invoke/api`.
+/// The segment below which an agent's own API is.
 pub(super) const API_SEGMENT: &str = "api";
+
+/// Segments after an agent's id that are no operations: operations of these names are called below `/invoke`. Those of
+/// A2A and MCP are there for protocols that the gateway may speak itself.
+pub(super) const RESERVED_SEGMENTS: [&str; 3] = [API_SEGMENT, "a2a", "mcp"];
 
 /// The paths of requests to agents' own APIs.
 const API_PATHS: [&str; 2] = ["/agents/{id}/api", "/agents/{id}/api/{*path}"];
+
+/// The paths of OpenAI's API.
+const OPENAI_PATHS: [&str; 4] =
+    ["/openai/v1/models", "/openai/v1/models/{id}", "/openai/v1/chat/completions", "/openai/v1/responses"];
 
 /// The segment after the id in the paths to which clients append the path of a name.
 const DESCRIPTOR_SEGMENT: &str = "agent.json";
@@ -134,6 +158,9 @@ static PATH_ROUTER: LazyLock<Router<PathEntry>> = LazyLock::new(|| {
     for path in API_PATHS {
         let _ = router.insert(path, PathEntry::Api);
     }
+    for path in OPENAI_PATHS {
+        let _ = router.insert(path, PathEntry::OpenAi);
+    }
     router
 });
 
@@ -143,7 +170,13 @@ static PATH_TEMPLATES: LazyLock<Router<&'static str>> = LazyLock::new(|| {
     let directory_paths = DIRECTORY_PATHS.iter().chain(CALLER_PAGE_PATHS).map(|(path, _)| *path);
     let task_paths = TASK_PATHS.iter().map(|(path, _)| *path);
     let call_paths = INVOKE_PATHS.iter().chain(MESSAGE_PATHS).copied();
-    for path in call_paths.chain(directory_paths).chain(task_paths).chain([PIPELINE_PATH, PAIR_PATH]).chain(API_PATHS) {
+    for path in call_paths
+        .chain(directory_paths)
+        .chain(task_paths)
+        .chain([PIPELINE_PATH, PAIR_PATH])
+        .chain(API_PATHS)
+        .chain(OPENAI_PATHS)
+    {
         let _ = router.insert(path, path);
     }
     router
@@ -174,6 +207,9 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
     if matches!(matched.value, PathEntry::Api) {
         return api_request(id.unwrap_or_default(), whole_path).map(RequestKind::Api);
     }
+    if matches!(matched.value, PathEntry::OpenAi) {
+        return openai_request(method, path, id).map(RequestKind::OpenAi);
+    }
     if let PathEntry::Task(methods) = matched.value {
         // A malformed task id is answered like an unknown one, so it is not checked here.
         let target = TaskTarget { task: matched.params.get("task").unwrap_or_default(), agent: id };
@@ -189,6 +225,9 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
     }
     let is_name_path = || path.split('/').nth(3) == Some(DESCRIPTOR_SEGMENT);
     let operation = operation.filter(|operation| *operation != INVOKE_SEGMENT || !is_name_path());
+    if operation.is_some_and(|operation| RESERVED_SEGMENTS.contains(&operation)) && path.split('/').count() == 4 {
+        return Err(path_not_found());
+    }
     // `agent://host/{id}` is the agent, unless it has an operation of its own name.
     let may_be_agent = operation == Some(id) && matched.params.get("name").is_none() && is_name_path();
     match matched.value {
@@ -220,7 +259,7 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
         PathEntry::Pipeline => {
             Err(Fault::new(FaultCode::MethodNotAllowed, "Pipelines are invoked with POST").with_header("Allow", "POST"))
         }
-        PathEntry::Task(_) | PathEntry::Api => Err(path_not_found()),
+        PathEntry::Task(_) | PathEntry::Api | PathEntry::OpenAi => Err(path_not_found()),
     }
 }
 
@@ -233,6 +272,25 @@ fn api_request(id: &str, path: &str) -> Result<ApiRequest> {
         }
         _ => Err(path_not_found()),
     }
+}
+
+fn openai_request(method: &Method, path: &str, id: Option<&str>) -> Result<OpenAiRequest> {
+    let (request, accepted) = match (id, path.rsplit('/').next()) {
+        (Some(id), _) => (OpenAiRequest::Model(id.to_owned()), Method::GET),
+        (None, Some("models")) => (OpenAiRequest::Models, Method::GET),
+        (None, Some("responses")) => (OpenAiRequest::Responses, Method::POST),
+        (None, _) => (OpenAiRequest::ChatCompletions, Method::POST),
+    };
+    if *method == accepted {
+        return Ok(request);
+    }
+    let fault = Fault::new(FaultCode::MethodNotAllowed, format!("This path accepts {accepted}"));
+    Err(fault.with_header("Allow", accepted.as_str()))
+}
+
+/// Returns whether the faults at this path are those that OpenAI's clients read.
+pub(super) fn is_openai_path(path: &str) -> bool {
+    path.starts_with("/openai/v1/")
 }
 
 fn task_request(method: &Method, methods: &[Method], path: &str) -> Result<TaskRequest> {

@@ -11,7 +11,8 @@ use super::{
     directory_handler::handle_directory_request,
     exchange::Exchange,
     gateway_state::{ConfigSnapshot, Gateway},
-    path_router::{self, RequestKind, TaskTarget},
+    openai::handle_openai_request,
+    path_router::{self, ApiRequest, RequestKind, TaskTarget},
     pipeline::handle_pipeline,
     tasks::handle_task_request,
     websocket,
@@ -120,14 +121,22 @@ async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome>
     let head = exchange.session.head();
     exchange.call.exempt_from_shedding = connection.shed_before_authentication(gateway, &head.headers)?;
     exchange.call.begin_step(DecisionStep::Path);
+    // At the host of an agent's own API there is nothing else.
+    let api_agent = config.api_hosts.agent_at(connection.requested_host(head)).map(str::to_owned);
     if let Some(cors) = &config.cors {
         exchange.call.cors_origin = Some(cors.allowed_origin(&head.headers).cloned());
         if let Some(method) = cors.preflight_method(&head.method, &head.headers) {
-            match_served_request(config, &method, head.uri.path())?;
+            if api_agent.is_none() {
+                match_served_request(config, &method, head.uri.path())?;
+            }
             return Box::pin(respond_to_preflight(exchange, cors)).await;
         }
     }
     // The futures of all requests but calls are boxed, so that the future of a call stays small.
+    if let Some(agent) = api_agent {
+        let request = ApiRequest { agent, path: head.uri.path().to_owned(), is_at_own_host: true };
+        return Box::pin(handle_api_request(exchange, request)).await;
+    }
     let invoke = match match_served_request(config, &head.method, head.uri.path())? {
         RequestKind::Invoke(invoke) if websocket::is_websocket_request(head) => {
             let target = invoke.call.into();
@@ -140,6 +149,7 @@ async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome>
             invoke
         }
         RequestKind::Api(request) => return Box::pin(handle_api_request(exchange, request)).await,
+        RequestKind::OpenAi(request) => return Box::pin(handle_openai_request(exchange, request)).await,
         RequestKind::Pair => return Box::pin(redeem_pairing_code(exchange)).await,
         RequestKind::Directory(request, id) => {
             let id = id.to_owned();

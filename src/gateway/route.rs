@@ -5,7 +5,9 @@ use super::{
     api::{AgentApi, AgentApiBuilder, ApiConfig},
     content_negotiation,
     deprecation_headers::deprecation_headers,
+    openai::OpenAiConfig,
     operation_path::OperationPath,
+    path_router::RESERVED_SEGMENTS,
     requested_version::VersionTable,
     response::ErrorDetails,
 };
@@ -60,6 +62,8 @@ pub struct Route {
     pub(super) logs_error_bodies: bool,
     /// The agent's own API, if requests to it pass.
     pub(super) api: Option<Arc<AgentApi>>,
+    /// How clients of OpenAI's API call the agent, where a rule says it.
+    pub(super) openai: Option<Arc<OpenAiConfig>>,
 }
 
 /// An operation, compiled for calls.
@@ -126,6 +130,8 @@ pub struct RouteRule {
     pub error_details: Option<ErrorDetails>,
     /// The agents' own APIs.
     pub api: Option<Arc<ApiConfig>>,
+    /// How clients of OpenAI's API call the agents.
+    pub openai: Option<Arc<OpenAiConfig>>,
 }
 
 /// What happens with the query of a `POST` that does not only repeat the body.
@@ -222,6 +228,9 @@ impl CompileRoute for AgentRouteCompiler {
                 Err(errors) => problems.extend(errors.into_iter().map(|why| format!("operations[{index}].{why}"))),
             }
         }
+        for name in RESERVED_SEGMENTS.into_iter().filter(|name| agent.operation(name).is_some()) {
+            document_warnings.push(format!("the operation {name} is called at /agents/{}/invoke/{name}", agent.id));
+        }
         let findings = self.contract.document_checks().check(&agent, |index| {
             operations.get(index).map(|operation| operation.contract.schemas()).unwrap_or_default()
         });
@@ -232,7 +241,8 @@ impl CompileRoute for AgentRouteCompiler {
         let (mut rate, mut concurrency, mut shared_concurrency, mut adaptive) = (None, None, None, None);
         let mut runs_as_task = None;
         let mut allows_get = true;
-        let (mut authentication, mut query_policy, mut error_details, mut api) = (None, None, None, None);
+        let (mut authentication, mut query_policy, mut error_details) = (None, None, None);
+        let (mut api, mut openai) = (None, None);
         for rule in self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str()))) {
             settings = rule.settings.with_fallback(&settings);
             rate = rule.rate_limit.or(rate);
@@ -245,6 +255,7 @@ impl CompileRoute for AgentRouteCompiler {
             query_policy = rule.query.or(query_policy);
             error_details = rule.error_details.as_ref().or(error_details);
             api = rule.api.as_deref().or(api);
+            openai = rule.openai.as_ref().or(openai);
         }
         let agent = authentication.unwrap_or_default().apply(agent);
         let endpoint_trust = self.endpoint_rules.check(&agent).unwrap_or_else(|why| {
@@ -296,6 +307,7 @@ impl CompileRoute for AgentRouteCompiler {
             logs_error_bodies: self.logs_error_bodies,
             operations,
             api: api.map(Arc::new),
+            openai: openai.cloned(),
             upstream,
             agent,
         })

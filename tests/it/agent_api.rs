@@ -1,12 +1,16 @@
 //! An agent's own API behind the gateway: what passes as it is, what is refused, and what callers never see.
 
 use crate::support::{
-    agent::{Agent, ReceivedRequest, Step, http_response, json_response, latch, write},
+    agent::{Agent, ReceivedRequest, Step, find_bytes, http_response, json_response, latch, write},
     gateway::{Gateway, gateway, send},
-    gateway_response::send_raw,
+    gateway_response::{read_response, send_raw},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
 
 /// Starts a gateway in front of an agent, whose API has these settings.
 async fn start(agent: &Agent, api: &str) -> Gateway {
@@ -248,4 +252,79 @@ async fn r30_an_operation_named_api_is_called_below_invoke() {
     let gate = gateway().document(document).start().await;
     send(keyed(&gate, "POST", "/agents/planner/api").json(&json!({}))).await.expect_fault(404, "CapabilityNotFound");
     send(keyed(&gate, "POST", "/agents/planner/invoke/api").json(&json!({}))).await.expect_ok();
+}
+
+/// The bytes of a large body.
+const LARGE: usize = 1 << 30;
+
+/// An agent that counts the bytes of a body, and sends as many to a `GET`.
+async fn serve_large_bodies(mut stream: TcpStream) -> std::io::Result<()> {
+    let mut buffer = vec![0; 256 << 10];
+    let mut head = Vec::new();
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let length = stream.read(&mut buffer).await?;
+        head.extend_from_slice(&buffer[..length]);
+    }
+    let end = find_bytes(&head, b"\r\n\r\n").unwrap() + 4;
+    if head.starts_with(b"GET") {
+        stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {LARGE}\r\n\r\n").as_bytes()).await?;
+        for _ in 0..LARGE / buffer.len() {
+            stream.write_all(&buffer).await?;
+        }
+        return Ok(());
+    }
+    let mut count = head.len() - end;
+    while count < LARGE {
+        match stream.read(&mut buffer).await? {
+            0 => break,
+            length => count += length,
+        }
+    }
+    let body = count.to_string();
+    stream.write_all(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn r43_a_gibibyte_passes_each_way_in_constant_memory() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(serve_large_bodies(stream));
+        }
+    });
+    let document = json!({"id": "planner", "name": "Planner", "endpoint": format!("http://{address}/"),
+                          "authentication": {"type": "api_key"}});
+    let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - agents: [planner]\n      api: {routes: [{methods: \
+                 [GET, PUT], path: /files/**}], max_body_size: 2GiB}\n";
+    let gate = gateway().document(document).section(rules).start().await;
+    let put = |length: usize| {
+        let key = gate.key("team-a");
+        format!(
+            "PUT /agents/planner/api/files/1 HTTP/1.1\r\nHost: gate\r\nX-API-Key: {key}\r\nContent-Length: {length}\r\n\r\n"
+        )
+    };
+    // A smaller request first, which opens what every request needs.
+    let refused = send_raw(gate.address(), put(3 << 30).as_bytes()).await.unwrap();
+    refused.expect_fault(413, "PayloadTooLarge");
+    let mut down = keyed(&gate, "GET", "/agents/planner/api/files/1").send().await.unwrap();
+    for _ in 0..64 {
+        down.chunk().await.unwrap().unwrap();
+    }
+    let before = gate.peak_memory();
+    let mut received = 0;
+    while let Some(bytes) = down.chunk().await.unwrap() {
+        received += bytes.len();
+    }
+    assert!(received > LARGE / 2, "{received}");
+    let mut up = TcpStream::connect(gate.address()).await.unwrap();
+    up.write_all(put(LARGE).as_bytes()).await.unwrap();
+    let part = vec![1; 256 << 10];
+    for _ in 0..LARGE / part.len() {
+        up.write_all(&part).await.unwrap();
+    }
+    let answer = read_response(&mut up).await.unwrap();
+    assert_eq!((answer.status, answer.text()), (200, LARGE.to_string()));
+    let growth = gate.peak_memory() - before;
+    assert!(growth < 4, "{growth} MiB for two bodies of 1 GiB");
 }

@@ -269,13 +269,6 @@ async fn chunked_json_passes_unchanged_and_a_truncated_answer_never_looks_comple
     assert_eq!(log.iter().filter(|line| line["aborted"] == "broken off" && line["code"] == "AgentError").count(), 3);
 }
 
-/// The peak memory of the gateway, in MiB.
-fn peak_memory(gate: &Gateway) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", gate.child.id())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() >> 10
-}
-
 #[tokio::test]
 async fn large_bodies_stream_both_ways_in_bounded_memory() {
     const DOWN: usize = 64 << 20;
@@ -293,7 +286,7 @@ async fn large_bodies_stream_both_ways_in_bounded_memory() {
     .await;
     let gate = gateway().agent("bulk", &agent).start().await;
     gate.invoke("bulk", &json!({"warm": "x".repeat(2000)})).await.expect_ok();
-    let before = peak_memory(&gate);
+    let before = gate.peak_memory();
     let upload = gate.post("/agents/bulk/invoke").header("content-type", "application/octet-stream").body(vec![1; UP]);
     assert_eq!(send(upload).await.expect_ok()["bytes"], UP);
     let mut response =
@@ -303,7 +296,7 @@ async fn large_bodies_stream_both_ways_in_bounded_memory() {
         count += bytes.len();
     }
     assert_eq!(count, DOWN);
-    let growth = peak_memory(&gate) - before;
+    let growth = gate.peak_memory() - before;
     assert!(growth < 12, "{growth} MiB for bodies that are only passed through");
     let lines = gate.access_log(3).await;
     assert_eq!((&lines[1]["bytes_in"], &lines[2]["bytes_out"]), (&json!(UP), &json!(DOWN)));
@@ -341,7 +334,7 @@ async fn a_caller_that_does_not_read_blocks_its_agent() {
     })
     .await;
     let gate = gateway().document(agent.document("endless")).start().await;
-    let before = peak_memory(&gate);
+    let before = gate.peak_memory();
     let mut stream = start_call(&gate, "endless", "Content-Length: 2\r\n", "{}").await;
     let mut start = [0; 1000];
     stream.read_exact(&mut start).await.unwrap();
@@ -354,7 +347,7 @@ async fn a_caller_that_does_not_read_blocks_its_agent() {
     })
     .await;
     assert!(last < 32 << 20, "{last} bytes were buffered");
-    assert!(peak_memory(&gate) - before < 12, "{} MiB", peak_memory(&gate) - before);
+    assert!(gate.peak_memory() - before < 12, "{} MiB", gate.peak_memory() - before);
     // Once the caller reads again, the agent continues.
     let mut rest = vec![0; 1 << 20];
     for _ in 0..40 {

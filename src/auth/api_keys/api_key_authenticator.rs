@@ -24,9 +24,11 @@ use crate::{
 };
 use aws_lc_rs::constant_time;
 use futures_util::future::BoxFuture;
-use http::{HeaderName, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use std::sync::Arc;
 
+/// What every key begins with.
+const API_KEY_BEGIN: &[u8] = b"gp_";
 /// Maximum length of a key.
 const MAX_KEY_LENGTH: usize = 256;
 
@@ -34,6 +36,8 @@ const MAX_KEY_LENGTH: usize = 256;
 #[derive(Debug)]
 pub(in crate::auth) struct ApiKeyAuthenticator {
     header: HeaderName,
+    /// Whether `Authorization: Bearer` carries keys as well.
+    accepts_bearer: bool,
     hasher: KeyHasher,
     configured: Arc<ApiKeyTable>,
     files: Arc<ApiKeyFiles>,
@@ -101,7 +105,19 @@ impl ApiKeyAuthenticator {
         files.record_counts(&configured);
         let (hasher, logged_callers) = (KeyHasher::new(pepper.as_ref()), context.services.logged_callers);
         let revocations = Arc::clone(&context.services.revocations);
-        Ok(vec![Box::new(Self { header, hasher, configured, files, revocations, logged_callers })])
+        let accepts_bearer = config.accept_bearer;
+        Ok(vec![Box::new(Self { header, accepts_bearer, hasher, configured, files, revocations, logged_callers })])
+    }
+
+    /// Returns what a request presents as its key.
+    fn presented_key<'h>(&self, headers: &'h HeaderMap) -> Option<&'h [u8]> {
+        let bearer = || {
+            let value = headers.get(header::AUTHORIZATION).filter(|_| self.accepts_bearer)?.as_bytes();
+            let (scheme, rest) = value.split_at_checked(7)?;
+            let is_key = scheme.eq_ignore_ascii_case(b"bearer ") && rest.trim_ascii().starts_with(API_KEY_BEGIN);
+            is_key.then(|| rest.trim_ascii())
+        };
+        headers.get(&self.header).map(HeaderValue::as_bytes).or_else(bearer)
     }
 
     /// Judges a key by its id, whose secret counts as presented. Of several keys of one caller, a valid one counts.
@@ -161,14 +177,14 @@ impl Authenticator for ApiKeyAuthenticator {
     /// Checks a key. A key with an unknown prefix takes as long as a key with a wrong secret, and gets the same
     /// response.
     fn authenticate<'a>(&'a self, presented: &PresentedCredentials<'a>) -> AuthenticationProgress<'a> {
-        let Some(value) = presented.headers.get(&self.header) else {
+        let Some(value) = self.presented_key(presented.headers) else {
             return presented
                 .assumed_key
                 .map_or(AuthenticationResult::NotPresented, |id| self.authenticate_assumed(id))
                 .into();
         };
         let refuse = || invalid_key().into();
-        let Some((prefix, key)) = value.to_str().ok().and_then(split_key) else {
+        let Some((prefix, key)) = std::str::from_utf8(value).ok().and_then(split_key) else {
             return refuse();
         };
         let hash = self.hasher.hash(key);

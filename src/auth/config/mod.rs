@@ -46,11 +46,14 @@ pub struct ApiKeysConfig {
     pub files: Vec<ConfigPath>,
     /// Keys in the configuration, each with the members of a line of a key file. Default: none.
     pub keys: Vec<StoredApiKey>,
+    /// Whether `Authorization: Bearer` carries keys as well, as clients of OpenAI's API send them: a value that begins with
+    /// `gp_` is a key, anything else a token. Default false.
+    pub accept_bearer: bool,
 }
 
 impl Default for ApiKeysConfig {
     fn default() -> Self {
-        Self { header: "X-API-Key".to_owned(), pepper: None, files: Vec::new(), keys: Vec::new() }
+        Self { header: "X-API-Key".to_owned(), pepper: None, files: Vec::new(), keys: Vec::new(), accept_bearer: false }
     }
 }
 

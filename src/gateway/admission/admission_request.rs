@@ -17,12 +17,21 @@ pub(in crate::gateway) enum CallSource {
     HttpRequest,
     /// A request to an agent's own API, which has no operation.
     ApiRequest,
+    /// A request of another protocol, whose answer is translated.
+    TranslatedRequest,
     /// A handshake, which has no input and whose messages are calls of their own.
     WebSocketHandshake,
     /// A message that is relayed over an admitted WebSocket.
     RelayedMessage,
     /// A call that the gateway makes for a pipeline step, a WebSocket message or an MQTT task.
     Subrequest,
+}
+
+impl CallSource {
+    /// Whether a page in a browser may have made the request.
+    pub(super) fn may_be_page(self) -> bool {
+        matches!(self, Self::HttpRequest | Self::ApiRequest | Self::TranslatedRequest)
+    }
 }
 
 /// A call that asks for admission: the head of its request, its credentials and its target.

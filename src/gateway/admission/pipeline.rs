@@ -110,7 +110,7 @@ impl AdmissionPipeline<'_> {
         self.check_load(record, &caller)?;
         record.begin_step(DecisionStep::WebPage);
         // The origins of WebSockets are checked in their handshakes, and those of pipelines once for all steps.
-        if matches!(request.source, CallSource::HttpRequest | CallSource::ApiRequest) {
+        if request.source.may_be_page() {
             authorization.check_page(&request.caller, &caller)?;
         }
         authorization.check_local_page(&request.caller, &route)?;

@@ -5,7 +5,10 @@ use crate::{
     explain::DecisionStep,
     fault::{Fault, FaultCode, Result},
     gateway::{
-        admission::{AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, CallInput, CallSource},
+        admission::{
+            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, CallInput, CallSource, IncomingBody,
+            body_too_large,
+        },
         call::CallResult,
         delegation::DELEGATION_CHAIN,
         exchange::Exchange,
@@ -44,10 +47,26 @@ pub(in crate::gateway) async fn handle_api_request(
     let session = api.session.as_ref().and_then(|key| key.hash(head, route, &request.path, authorized.caller()));
     authorized.set_upstream(api.upstream.clone(), session);
     let path = upstream_path(&api, &request, head)?;
+    let max_body = api.max_body_size.unwrap_or_else(|| exchange.config.max_streamed_body_size.get());
+    check_declared_length(exchange, max_body)?;
     let checked = admission.pass_body(authorized);
     let AdmittedCall { admitted, input } = admission.admit(exchange.call, checked).await?;
-    let call = ApiCall { api, admitted, path };
+    let call = ApiCall { api, admitted, path, max_body };
     call.run(exchange, &request, input).await
+}
+
+/// Refuses a body that says that it is too large, before the agent is called.
+///
+/// # Errors
+/// 413.
+fn check_declared_length(exchange: &mut Exchange<'_>, max_body: usize) -> Result<()> {
+    exchange.call.begin_step(DecisionStep::Input);
+    let deadline = exchange.call.arrived_at();
+    let length = IncomingBody::new(&mut *exchange.session, deadline).content_length();
+    if length.is_some_and(|length| length > max_body as u64) {
+        return Err(body_too_large(max_body).with_setting("agents.rules[].api.max_body_size"));
+    }
+    Ok(())
 }
 
 fn no_api() -> Fault {
@@ -65,6 +84,7 @@ struct ApiCall {
     api: Arc<AgentApi>,
     admitted: Admitted,
     path: PathAndQuery,
+    max_body: usize,
 }
 
 impl ApiCall {
@@ -74,9 +94,9 @@ impl ApiCall {
         request: &ApiRequest,
         input: CallInput,
     ) -> CallResult<ServeOutcome> {
-        let Self { api, admitted, path } = self;
+        let Self { api, admitted, path, max_body } = self;
         let public = match request.is_at_own_host {
-            true => exchange.base_url(),
+            true => exchange.requested_url(),
             false => format!("{}/agents/{}/{API_SEGMENT}", exchange.base_url(), request.agent),
         };
         let id = exchange.call.id_header().map(|id| (REQUEST_ID, id));
@@ -101,7 +121,6 @@ impl ApiCall {
             instruction: None,
             trace: exchange.call.trace_scope(),
         };
-        let max_body = api.max_body_size.unwrap_or_else(|| exchange.config.max_streamed_body_size.get());
         let outgoing = OutgoingRequest { head, input, deadline: admitted.deadline().into_std(), max_body };
         let sent = send_with_body(exchange.gateway, exchange.session, &admitted, outgoing).await;
         exchange.call.record_reply();

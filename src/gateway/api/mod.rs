@@ -3,6 +3,7 @@
 //! [`ApiRouteTable`](route_table::ApiRouteTable) alone.
 
 mod api_handler;
+mod api_hosts;
 mod api_path;
 mod api_reply;
 mod api_target;
@@ -15,6 +16,7 @@ mod session_key;
 mod url_mapping;
 
 pub(super) use api_handler::handle_api_request;
+pub use api_hosts::{ApiHostRule, ApiHosts};
 pub(super) use api_target::{AgentApi, AgentApiBuilder};
 pub use config::{ApiConfig, ApiRouteConfig, ApiSessionConfig};
 pub use preset::ApiPreset;

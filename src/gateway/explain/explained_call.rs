@@ -187,6 +187,7 @@ fn call_target(head: &request::Parts) -> std::result::Result<InvokeTarget<'_>, U
         RequestKind::Pipeline => not_explained("a pipeline"),
         RequestKind::Task(..) => not_explained("a request about a task"),
         RequestKind::Pair => not_explained("the pairing of a page"),
+        RequestKind::OpenAi(_) => not_explained("a request of OpenAI's API"),
         RequestKind::Api(_) => not_explained("a request to the agent's own API"),
     }
 }

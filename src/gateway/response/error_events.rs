@@ -63,6 +63,11 @@ fn has_data(chunk: &[u8]) -> bool {
     lines(chunk).filter_map(|line| field(line, b"data")).any(|data| !data.is_empty() && !is_end_marker(data))
 }
 
+/// Returns the data of each complete event that has some.
+pub(in crate::gateway) fn event_data(events: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    complete_events(events).map(|event| event.data).filter(|data| !data.is_empty())
+}
+
 fn is_end_marker(data: &[u8]) -> bool {
     data.trim_ascii_end() == END_MARKER
 }

@@ -8,14 +8,14 @@ const MAX_BUFFERED_EVENT: usize = 256 << 10;
 
 /// Cuts a byte stream after the empty line that ends an event.
 #[derive(Debug, Default)]
-pub(super) struct EventSplitter {
+pub(in crate::gateway) struct EventSplitter {
     buffer: BytesMut,
     inside_long_event: bool,
 }
 
 impl EventSplitter {
     /// Adds a chunk; returns the bytes that may be sent now.
-    pub(super) fn push(&mut self, chunk: Bytes) -> Bytes {
+    pub(in crate::gateway) fn push(&mut self, chunk: Bytes) -> Bytes {
         // The common case: the chunk consists of complete events and passes unchanged.
         if self.buffer.is_empty() && last_event_end(&chunk) == Some(chunk.len()) {
             self.inside_long_event = false;
@@ -50,7 +50,7 @@ impl EventSplitter {
     }
 
     /// Returns the buffered rest of a stream that ended without an empty line.
-    pub(super) fn take_rest(&mut self) -> Bytes {
+    pub(in crate::gateway) fn take_rest(&mut self) -> Bytes {
         self.buffer.split().freeze()
     }
 }

@@ -26,6 +26,7 @@ mod mqtt_feed;
 mod mqtt_peers;
 mod openapi_conformance;
 mod packaging;
+mod peers;
 mod registry_store;
 mod reverse_proxies;
 mod shared_concurrency;

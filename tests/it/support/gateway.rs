@@ -286,6 +286,13 @@ impl Gateway {
         std::fs::read_to_string(self.folder().join(name)).unwrap()
     }
 
+    /// The most memory that the process has held, in MiB.
+    pub fn peak_memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() >> 10
+    }
+
     /// Sends a signal to the process.
     pub fn send_signal(&self, signal: rustix::process::Signal) {
         let id = rustix::process::Pid::from_child(&self.child);

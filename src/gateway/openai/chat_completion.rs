@@ -1,0 +1,68 @@
+//! The answer to `POST /chat/completions`, whole and in chunks.
+
+use super::agent_answer::{AgentAnswer, TokenUsage};
+use serde_json::{Value, json};
+
+/// What all objects of an answer have in common.
+#[derive(Clone, Debug)]
+pub(super) struct AnswerIdentity {
+    /// The id of the call.
+    pub(super) id: String,
+    /// The model as the request names it.
+    pub(super) model: String,
+    /// When the call arrived, in seconds after the Unix epoch.
+    pub(super) created: u64,
+}
+
+/// Returns a chat completion.
+pub(super) fn chat_completion(identity: &AnswerIdentity, answer: &AgentAnswer) -> Value {
+    let mut completion = json!({
+        "id": format!("chatcmpl-{}", identity.id),
+        "object": "chat.completion",
+        "created": identity.created,
+        "model": identity.model,
+        "choices": [{
+            "index": 0,
+            "message": {"role": "assistant", "content": answer.text, "refusal": null},
+            "logprobs": null,
+            "finish_reason": "stop",
+        }],
+    });
+    if let Some(usage) = answer.usage {
+        completion["usage"] = chat_usage(usage);
+    }
+    completion
+}
+
+/// Returns a chunk with a part of the text; the first one also has the role.
+pub(super) fn chat_chunk(identity: &AnswerIdentity, text: &str, is_first: bool) -> Value {
+    let delta = if is_first { json!({"role": "assistant", "content": text}) } else { json!({"content": text}) };
+    chunk(identity, json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": null}]))
+}
+
+/// Returns the chunk that ends the text.
+pub(super) fn last_chat_chunk(identity: &AnswerIdentity) -> Value {
+    chunk(identity, json!([{"index": 0, "delta": {}, "logprobs": null, "finish_reason": "stop"}]))
+}
+
+/// Returns the chunk with the usage, which has no choice.
+pub(super) fn usage_chunk(identity: &AnswerIdentity, usage: Option<TokenUsage>) -> Value {
+    let mut chunk = chunk(identity, json!([]));
+    chunk["usage"] = usage.map_or(Value::Null, chat_usage);
+    chunk
+}
+
+fn chunk(identity: &AnswerIdentity, choices: Value) -> Value {
+    json!({
+        "id": format!("chatcmpl-{}", identity.id),
+        "object": "chat.completion.chunk",
+        "created": identity.created,
+        "model": identity.model,
+        "choices": choices,
+    })
+}
+
+fn chat_usage(usage: TokenUsage) -> Value {
+    let total = usage.input.saturating_add(usage.output);
+    json!({"prompt_tokens": usage.input, "completion_tokens": usage.output, "total_tokens": total})
+}

@@ -1,0 +1,2 @@
+"""The agent of the peer."""
+from . import agent
