@@ -4,6 +4,7 @@ use super::{
     config::StateConfig,
     engine_health::EngineHealth,
     lease_exchange::{LeaseBatch, LeaseReply},
+    log_engine::{LogAppend, LogPage},
     postgres::PostgresEngine,
     redis::RedisEngine,
     state_engine::{HeartbeatReply, StateEngine, StateResult},
@@ -34,8 +35,10 @@ const HEARTBEAT_LIFETIME: Duration = Duration::from_secs(5);
 const LEASE_LIFETIME: Duration = Duration::from_secs(5);
 /// Deadline of a heartbeat, which includes connecting.
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Deadline of a trip for small values.
+/// Deadline of a trip for small values; the documentation of their methods states it.
 const VALUE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Deadline of a trip for logs; the documentation of their methods states it.
+const LOG_TIMEOUT: Duration = Duration::from_millis(500);
 /// Delays between heartbeats while the server does not answer; each is varied by a half.
 const MIN_PROBE_DELAY: Duration = Duration::from_millis(100);
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
@@ -195,10 +198,44 @@ impl SharedState {
     }
 }
 
+/// Append-only logs.
+impl SharedState {
+    /// Appends to logs independently of each other, in one trip of at most 500 ms.
+    ///
+    /// # Errors
+    /// Why there is no reply; some of the entries may have been appended.
+    pub async fn append_to_logs(&self, appends: &[LogAppend]) -> Result<(), StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.append_to_logs(appends);
+        connection.guard(StoreKind::SharedState, LOG_TIMEOUT, trip).await
+    }
+
+    /// Reads entries of a log from an index, of about `max_bytes`, in one trip of at most 500 ms; `None` if there
+    /// is no such log.
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn read_log(&self, log: u128, from: u64, max_bytes: u32) -> Result<Option<LogPage>, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.read_log(log, from, max_bytes);
+        connection.guard(StoreKind::SharedState, LOG_TIMEOUT, trip).await
+    }
+
+    /// Returns whether a gateway has sent a heartbeat in the last seconds, in one trip of at most 500 ms.
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn check_gateway(&self, gateway: &str) -> Result<bool, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.check_gateway(gateway);
+        connection.guard(StoreKind::SharedState, LOG_TIMEOUT, trip).await
+    }
+}
+
 /// Small values with a lifetime.
 impl SharedState {
     /// Stores values of a kind, at most [`MAX_VALUES_PER_TRIP`](super::MAX_VALUES_PER_TRIP), in one trip of at most
-    /// [`VALUE_TIMEOUT`]. Returns for each whether it is stored: a kind that is full may refuse it.
+    /// 500 ms. Returns for each whether it is stored: a kind that is full may refuse it.
     ///
     /// # Errors
     /// Why there is no reply; the values may be stored.
@@ -208,7 +245,7 @@ impl SharedState {
         connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
     }
 
-    /// Returns a value, in one trip of at most [`VALUE_TIMEOUT`].
+    /// Returns a value, in one trip of at most 500 ms.
     ///
     /// # Errors
     /// Why there is no reply.
@@ -218,7 +255,7 @@ impl SharedState {
         connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
     }
 
-    /// Takes a value if it is equal to what is presented, in one trip of at most [`VALUE_TIMEOUT`].
+    /// Takes a value if it is equal to what is presented, in one trip of at most 500 ms.
     ///
     /// # Errors
     /// Why there is no reply; the attempt may count, and the value may be taken.
@@ -233,7 +270,7 @@ impl SharedState {
         connection.guard(StoreKind::SharedState, VALUE_TIMEOUT, trip).await
     }
 
-    /// Returns at most `limit` values that were stored after a position, in one trip of at most [`VALUE_TIMEOUT`].
+    /// Returns at most `limit` values that were stored after a position, in one trip of at most 500 ms.
     ///
     /// # Errors
     /// Why there is no reply.
