@@ -56,6 +56,8 @@ impl Site {
         gateway()
             .section(&format!("state: {}\n", self.server.section()))
             .section(&format!("tasks:\n  database: {database}\n  lease_ttl: 2s\n  poll_interval: 1s\n{settings}"))
+            // An outage may take longer than an agent may be silent by default.
+            .section("agents:\n  sources: [agents.json]\n  defaults: {timeouts: {idle: 10m, total: 20m}}\n")
             .agent("stream", &self.agent)
             .caller("team-b", &[])
     }
