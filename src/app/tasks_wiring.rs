@@ -47,7 +47,8 @@ pub(super) async fn open(
     telemetry: TaskTelemetry<'_>,
     shared_state: Option<&Arc<SharedState>>,
 ) -> Result<TasksAndIdempotency, Vec<String>> {
-    let tasks = open_tasks(file, policy, telemetry).await.map_err(|problems| prefix_problems("tasks", problems))?;
+    let services = task::TaskServices { shared_state: shared_state.cloned(), ..task_services(file, policy, telemetry) };
+    let tasks = open_tasks(file, &services).await.map_err(|problems| prefix_problems("tasks", problems))?;
     let config = idempotency_config(file);
     let idempotency = match shared_state {
         Some(state) => IdempotencyKeys::shared(&config, state, telemetry.metrics),
@@ -78,8 +79,7 @@ pub(super) fn reconfigure(
 /// Opens the task manager, if tasks are configured; with `check_only` validates its settings only.
 async fn open_tasks(
     file: &GatewayConfig,
-    policy: &Arc<AddressPolicy>,
-    telemetry: TaskTelemetry<'_>,
+    services: &task::TaskServices<'_>,
 ) -> Result<Option<Arc<TaskManager>>, Vec<String>> {
     let Some(config) = &file.tasks else { return Ok(None) };
     let registry_store = file.registry.as_ref().map(registry::PublishConfig::store_location);
@@ -88,7 +88,7 @@ async fn open_tasks(
         return if problems.is_empty() { Ok(None) } else { Err(problems) };
     }
     let config = config.clone().with_max_share(file.limits.max_share);
-    TaskManager::open(&config, registry_store, &task_services(file, policy, telemetry)).await.map(Some)
+    TaskManager::open(&config, registry_store, services).await.map(Some)
 }
 
 fn idempotency_config(file: &GatewayConfig) -> IdempotencyConfig {
@@ -105,5 +105,6 @@ fn task_services<'a>(
         policy: Arc::clone(policy),
         metrics: Arc::clone(telemetry.metrics),
         tracer: telemetry.tracer.clone(),
+        shared_state: None,
     }
 }

@@ -23,10 +23,10 @@ pub use document_store::{
 pub use metered_store::{measure_documents, measure_tasks};
 pub use shared::{
     ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, IdempotencyRecords, KeyBounds, KeyClaim, KeyReply,
-    KeyShard, LeaseBatch, LeaseEntry, LeaseReply, MAX_VALUES_PER_TRIP, NewValue, OutcomeReply, OutcomeRequest,
-    Redemption, RedemptionAttempt, RedisConfig, SentinelConfig, ShardReply, SharedState, StateConfig, StateError,
-    StoredValue, TokenBatch, TokenEntry, TokenLimit, TokenReply, UpkeepReply, UpkeepRequest, ValueChanges, ValueKey,
-    ValueKind, inspect_state,
+    KeyShard, LeaseBatch, LeaseEntry, LeaseReply, LogAppend, LogPage, MAX_VALUES_PER_TRIP, NewValue, OutcomeReply,
+    OutcomeRequest, Redemption, RedemptionAttempt, RedisConfig, SentinelConfig, ShardReply, SharedState, StateConfig,
+    StateError, StoredValue, TokenBatch, TokenEntry, TokenLimit, TokenReply, UpkeepReply, UpkeepRequest, ValueChanges,
+    ValueKey, ValueKind, inspect_state,
 };
 #[cfg(test)]
 pub use shared::{FakeBehavior, FakeServer};

@@ -103,6 +103,11 @@ impl EventBuffer {
         self.first_index + partial as u64
     }
 
+    /// Records that all chunks before an index were read, so that they may be evicted.
+    pub(super) fn set_read_up_to(&mut self, index: u64) {
+        self.read_up_to = self.read_up_to.max(index.min(self.first_index + self.chunks.len() as u64));
+    }
+
     /// Reads the chunk at an index, which may then be evicted.
     pub(super) fn read_at(&mut self, index: u64) -> BufferRead {
         let Some(offset) = index.checked_sub(self.first_index) else { return BufferRead::Evicted };

@@ -4,7 +4,7 @@ use super::{
     event_buffer::{BufferRead, EventBuffer},
     running_task::{RunningTask, TaskRead},
 };
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -17,6 +17,10 @@ pub enum NextEvent {
     End,
     /// The next event was evicted from the buffer.
     Evicted,
+    /// The gateway that ran the task is gone.
+    Lost,
+    /// The events of another gateway cannot be read at the moment.
+    Unavailable,
 }
 
 /// Reads the events of a task or stream. Dropping it unregisters the reader.
@@ -58,23 +62,8 @@ impl EventReader {
         }
     }
 
-    /// Appends the available events to `first`, up to about `max_bytes`, so that they need one write. Returns the bytes,
-    /// and whether they end an event, as `ends_event` says of `first`.
-    pub fn coalesce(&mut self, first: Bytes, mut ends_event: bool, max_bytes: usize) -> (Bytes, bool) {
-        let mut coalesced = BytesMut::new();
-        while first.len().max(coalesced.len()) < max_bytes {
-            // An end or a gap is found again by the next read.
-            let Some(NextEvent::Bytes(bytes, is_complete)) = self.try_next() else { break };
-            if coalesced.is_empty() {
-                coalesced.extend_from_slice(&first);
-            }
-            coalesced.extend_from_slice(&bytes);
-            ends_event = is_complete;
-        }
-        if coalesced.is_empty() { (first, ends_event) } else { (coalesced.freeze(), ends_event) }
-    }
-
-    fn try_next(&mut self) -> Option<NextEvent> {
+    /// Returns the next event if it is available.
+    pub(super) fn try_next(&mut self) -> Option<NextEvent> {
         let TaskRead { chunk, has_ended } = self.task.read_at(self.next_index);
         match chunk {
             BufferRead::Chunk { bytes, ends_event } => {

@@ -3,6 +3,7 @@
 
 use super::{
     callback::{Callback, CallbackSender},
+    stream_commands::apply_stream_commands,
     task_builder::fail_orphaned_record,
     task_record::Task,
     task_registry::TaskRegistry,
@@ -44,6 +45,9 @@ pub(super) fn spawn_maintenance(registry: &Arc<TaskRegistry>) -> JoinSet<()> {
     let mut background_tasks = JoinSet::new();
     background_tasks.spawn(run_heartbeat(Arc::downgrade(registry)));
     background_tasks.spawn(run_callbacks(Arc::downgrade(registry), Arc::clone(&registry.callback_due)));
+    if registry.shared_events.is_some() {
+        background_tasks.spawn(apply_stream_commands(Arc::downgrade(registry)));
+    }
     background_tasks
 }
 
@@ -107,6 +111,7 @@ impl TaskMaintenance {
     async fn save_and_expire(&self) -> Result<()> {
         let window = self.0.config().resume.as_ref().map_or(Duration::ZERO, |resume| resume.window.get());
         let saved = self.0.save_unsaved().await;
+        self.0.lock_running().values().for_each(|task| task.renew_log());
         // Deleting streams needs no store.
         self.0.lock_running().retain(|_, task| !task.can_be_dropped(window));
         saved?;

@@ -5,12 +5,17 @@
 mod callback;
 mod config;
 mod event_buffer;
+mod event_follower;
+mod event_log;
 mod event_reader;
+mod found_task;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod maintenance;
+mod remote_tasks;
 mod running_task;
 mod sse_splitter;
+mod stream_commands;
 mod task_builder;
 mod task_listing;
 mod task_manager;
@@ -19,10 +24,14 @@ mod task_registry;
 
 pub use callback::CallbackConfig;
 pub use config::{StreamResumeConfig, TaskConfig};
+pub use event_follower::EventFollower;
+pub use event_log::RemoteEventReader;
 pub use event_reader::{EventReader, NextEvent};
+pub use found_task::{FoundTask, TaskPlace};
+pub use remote_tasks::RemoteFollow;
 pub use running_task::RunningTask;
 pub use sse_splitter::parse_event_id;
-pub use task_builder::{NewTask, TaskServices, no_such_task};
+pub use task_builder::{NewTask, TaskServices, events_expired, no_such_task};
 pub use task_listing::{TaskDetails, TaskError, TaskRow};
 pub use task_manager::TaskManager;
 pub use task_record::{AgentReply, Task, TaskOutcome, TaskOverview, TaskState};

@@ -2,6 +2,7 @@
 
 use super::{
     event_buffer::{BufferRead, EventBuffer, EventLimits},
+    event_log::EventLogWriter,
     sse_splitter::{EventChunk, SseSplitter, gateway_event},
     task_record::{Task, TaskOutcome, TaskState},
 };
@@ -21,6 +22,8 @@ pub struct RunningTask {
     state: Mutex<RunningTaskState>,
     changed: watch::Sender<u64>,
     canceled: watch::Sender<bool>,
+    /// Where other gateways read the events.
+    log: Option<Arc<EventLogWriter>>,
     _permit: RunPermit,
 }
 
@@ -71,8 +74,14 @@ impl RunningTask {
             state: Mutex::new(state),
             changed: watch::Sender::new(0),
             canceled: watch::Sender::new(false),
+            log: None,
             _permit: permit,
         }
+    }
+
+    /// Writes the events to a log as well.
+    pub(super) fn with_log(self, log: Option<Arc<EventLogWriter>>) -> Self {
+        Self { log, ..self }
     }
 
     fn lock(&self) -> MutexGuard<'_, RunningTaskState> {
@@ -168,7 +177,8 @@ impl RunningTask {
     pub fn push_gateway_event(&self, name: &str, data: &str) {
         let mut state = self.lock();
         let number = state.splitter.next_number();
-        state.buffer.push(EventChunk { number, ends_event: true, bytes: gateway_event(number, name, data) });
+        let event = EventChunk { number, ends_event: true, bytes: gateway_event(number, name, data) };
+        self.append(&mut state, event);
         drop(state);
         self.notify();
     }
@@ -179,7 +189,7 @@ impl RunningTask {
             {
                 let mut state = self.lock();
                 if !self.limits.lossless || state.buffer.fits(&chunk) {
-                    state.buffer.push(chunk);
+                    self.append(&mut state, chunk);
                     break;
                 }
             }
@@ -205,14 +215,40 @@ impl RunningTask {
         state.outcome = Some(outcome.clone());
         if let Some((name, data)) = final_event(&state.task).filter(|_| state.buffer.ends_with_complete_event()) {
             let number = state.splitter.next_number();
-            state.buffer.push(EventChunk { number, ends_event: true, bytes: gateway_event(number, name, &data) });
+            let event = EventChunk { number, ends_event: true, bytes: gateway_event(number, name, &data) };
+            self.append(&mut state, event);
         }
         state.task.last = state.buffer.last_number();
         state.ended = Some(Instant::now());
         let task = state.task.clone();
+        if let Some(log) = &self.log {
+            log.end(&task);
+        }
         drop(state);
         self.notify();
         Some(task)
+    }
+
+    /// Appends a part of an event to the buffer and to the log, while the state is locked: both have one order.
+    fn append(&self, state: &mut RunningTaskState, chunk: EventChunk) {
+        if let Some(log) = &self.log {
+            log.push(&chunk);
+        }
+        state.buffer.push(chunk);
+    }
+
+    /// Renews the log, which readers elsewhere would lose if the agent sends nothing for long.
+    pub(super) fn renew_log(&self) {
+        self.log.iter().for_each(EventLogWriter::renew_if_due);
+    }
+
+    /// Records that another gateway has a reader, which has read everything before `next_index`.
+    pub(super) fn record_remote_read(&self, next_index: u64) {
+        let mut state = self.lock();
+        state.buffer.set_read_up_to(next_index);
+        state.unread_since = Instant::now();
+        drop(state);
+        self.notify();
     }
 
     pub(super) fn is_working(&self) -> bool {

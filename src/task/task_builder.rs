@@ -9,7 +9,7 @@ use super::{
 use crate::{
     fault::{Fault, FaultCode},
     net::{self, AddressPolicy, FetchClient},
-    store::StoredTask,
+    store::{SharedState, StoredTask},
     telemetry::{AgentMetrics, Metrics},
     trace::Tracer,
     values::ClientKey,
@@ -32,6 +32,8 @@ pub struct TaskServices<'a> {
     pub metrics: Arc<Metrics>,
     /// Traces of callbacks.
     pub tracer: Option<Arc<Tracer>>,
+    /// The state that gateways share, for the events of tasks. It is that of the start.
+    pub shared_state: Option<Arc<SharedState>>,
 }
 
 /// Parameters of a new task.
@@ -79,6 +81,11 @@ pub(super) fn build_callback_sender(
 /// Returns the fault for a task that does not exist or belongs to another caller.
 pub fn no_such_task() -> Fault {
     Fault::new(FaultCode::NotFound, "There is no such task")
+}
+
+/// Returns the fault for events that are no longer buffered.
+pub fn events_expired() -> Fault {
+    Fault::new(FaultCode::Gone, "The events after this one are no longer stored (start again, or poll the task)")
 }
 
 /// Builds the record of a new task.

@@ -2,7 +2,11 @@
 
 use super::{
     config::TaskConfig,
+    event_buffer::EventLimits,
+    event_log::{EventLogWriter, NewEventLog, RemoteEventReader, SharedEvents},
+    found_task::{FoundTask, TaskPlace},
     maintenance,
+    remote_tasks::{RemoteFollow, RemoteTasks},
     running_task::{RunPermit, RunningTask},
     task_builder::{
         NewTask, TaskServices, build_callback_sender, event_limits, final_event_data, new_record, no_such_task,
@@ -31,6 +35,8 @@ use tokio::{sync::Semaphore, task::JoinSet, time::timeout};
 const DEADLINE_GRACE: Duration = Duration::from_secs(10);
 /// How long a gateway that stops waits for the task store.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a gateway that stops waits until the last events are in their logs.
+const LOG_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of times that ended tasks are deleted to make room for one.
 const MAX_DELETIONS: u32 = 8;
 /// Length of a task id.
@@ -43,6 +49,8 @@ pub struct TaskManager {
     streams: Arc<Semaphore>,
     running_of_clients: Arc<KeyedCounts<ClientKey>>,
     streams_of_clients: Arc<KeyedCounts<ClientKey>>,
+    /// The tasks and streams of other gateways, where gateways share a state.
+    remote_tasks: Option<RemoteTasks>,
     /// Ends with the manager.
     maintenance: Mutex<JoinSet<()>>,
 }
@@ -69,6 +77,9 @@ impl TaskManager {
             .map_err(|problem| vec![format!("sqlite_file: {problem}")])?;
         let store = measure_tasks(store, &services.metrics);
         let semaphore = |max: u32| Arc::new(Semaphore::new(max as usize));
+        let shared_events = services.shared_state.as_ref();
+        let shared_events = shared_events.map(|state| Arc::new(SharedEvents::start(state, &services.metrics)));
+        let remote_tasks = shared_events.as_ref().map(|events| RemoteTasks::new(events, config, &services.metrics));
         let registry = Arc::new(TaskRegistry {
             config: ArcSwap::from_pointee(config.clone()),
             store,
@@ -77,6 +88,7 @@ impl TaskManager {
             callback_sender: ArcSwapOption::from(callback_sender),
             metrics: Arc::clone(&services.metrics),
             callback_due: Arc::default(),
+            shared_events,
         });
         Ok(Arc::new(Self {
             maintenance: Mutex::new(maintenance::spawn_maintenance(&registry)),
@@ -85,6 +97,7 @@ impl TaskManager {
             streams: semaphore(config.resume.as_ref().map_or(0, |resume| resume.max_streams)),
             running_of_clients: Arc::default(),
             streams_of_clients: Arc::default(),
+            remote_tasks,
         }))
     }
 
@@ -166,7 +179,9 @@ impl TaskManager {
                 return Err(refuse(FaultCode::Overloaded, text.to_owned()));
             }
         }
-        let running = Arc::new(RunningTask::new(task, new.owner, event_limits(&config, false), permit));
+        let limits = event_limits(&config, false);
+        let log = self.start_log(&task, &new.owner, limits);
+        let running = Arc::new(RunningTask::new(task, new.owner, limits, permit).with_log(log));
         running.push_gateway_event("status", &running.record().to_json(config.poll_interval.get()));
         self.registry.lock_running().insert(running.id(), Arc::clone(&running));
         Ok(running)
@@ -202,7 +217,9 @@ impl TaskManager {
         let of_all = Arc::clone(&self.streams).try_acquire_owned().ok()?;
         let permit = RunPermit { _of_all: of_all, _of_client: of_client };
         let task = new_record(new, OffsetDateTime::now_utc());
-        let running = Arc::new(RunningTask::new(task, Arc::clone(&new.owner), event_limits(&config, true), permit));
+        let limits = event_limits(&config, true);
+        let log = self.start_log(&task, &new.owner, limits);
+        let running = Arc::new(RunningTask::new(task, Arc::clone(&new.owner), limits, permit).with_log(log));
         // A stream is not stored.
         running.set_saved();
         self.registry.lock_running().insert(running.id(), Arc::clone(&running));
@@ -230,16 +247,24 @@ impl TaskManager {
         }
     }
 
-    /// Finds the task with this id, if it belongs to `owner`.
+    /// Begins the log of a task that other gateways read, if gateways share a state.
+    fn start_log(&self, task: &Task, owner: &str, limits: EventLimits) -> Option<Arc<EventLogWriter>> {
+        let window = self.config().resume.clone().unwrap_or_default().window.get();
+        let events = self.registry.shared_events.as_ref()?;
+        Some(events.start_log(owner, NewEventLog { task, limits, window }))
+    }
+
+    /// Finds the task with this id, if it belongs to `owner`; also a stream that runs at another gateway.
     ///
     /// # Errors
     /// `NotFound`, also for another caller's task and for an invalid id; `Overloaded`.
-    pub async fn find(&self, owner: &str, id: &str) -> Result<(Task, Option<Arc<RunningTask>>)> {
+    pub async fn find(&self, owner: &str, id: &str) -> Result<FoundTask> {
         if !is_task_id(id) {
             return Err(no_such_task());
         }
-        if let Some(running) = self.registry.lock_running().get(id).cloned() {
-            return if *running.owner == *owner { Ok((running.record(), Some(running))) } else { Err(no_such_task()) };
+        let running = self.registry.lock_running().get(id).cloned();
+        if let Some(running) = running.filter(|running| *running.owner == *owner) {
+            return Ok(FoundTask { task: running.record(), place: TaskPlace::Here(running) });
         }
         let stored = self
             .registry
@@ -247,37 +272,64 @@ impl TaskManager {
             .get(id)
             .await?
             .filter(|stored| *stored.owner == *owner && stored.expires > OffsetDateTime::now_utc());
-        let task = stored.as_ref().and_then(Task::from_stored).ok_or_else(no_such_task)?;
-        Ok((task, None))
+        if let Some(task) = stored.as_ref().and_then(Task::from_stored) {
+            return Ok(FoundTask { task, place: TaskPlace::Stored });
+        }
+        // For every id that is not the caller's, so that the answer is the same.
+        match &self.remote_tasks {
+            Some(remote_tasks) => remote_tasks.find_stream(owner, id).await,
+            None => Err(no_such_task()),
+        }
+    }
+
+    /// Follows the events of a task or stream that runs at another gateway, or ran there a short time ago. `None` for a
+    /// task whose state in the task store says as much as can be known.
+    ///
+    /// # Errors
+    /// `Gone` if the events after the caller's are not known any more, `RateLimited` or `Overloaded` if there are too many
+    /// readers, `Overloaded` if the shared state is away and the task is a stream.
+    pub async fn follow_elsewhere(&self, follow: RemoteFollow<'_>) -> Result<Option<RemoteEventReader>> {
+        match &self.remote_tasks {
+            Some(remote_tasks) => remote_tasks.follow(follow, &self.config()).await,
+            None => Ok(None),
+        }
     }
 
     /// Cancels the task with this id; an ended task stays unchanged.
     ///
     /// # Errors
-    /// As [`TaskManager::find`].
+    /// As [`TaskManager::find`]; `AgentUnavailable` if the gateway that runs a stream does not end it.
     pub async fn cancel(&self, owner: &Arc<str>, id: &str) -> Result<Task> {
-        let (mut task, running) = self.find(owner, id).await?;
+        let FoundTask { task, place } = self.find(owner, id).await?;
         if task.state != TaskState::Working {
             return Ok(task);
         }
-        let Some(running) = running else {
-            // Another gateway runs the task, and will find the end in the store.
-            task.record_outcome(
-                &TaskOutcome::Canceled,
-                self.registry.retention(&self.config(), task.callback.is_some()),
-            );
-            let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
-            let stored = task.to_stored(owner, &self.registry.gateway_id, due);
-            if !self.registry.store.record_end(&stored).await? {
-                return Ok(self.find(owner, id).await?.0);
+        match (place, &self.remote_tasks) {
+            (TaskPlace::Here(running), _) => {
+                running.cancel();
+                running.wait_until_ended().await;
+                Ok(running.record())
             }
-            self.registry.metrics.record_event(Event::TaskCanceled);
-            self.registry.metrics.tasks().record_end(TaskEnd::Canceled, task.age());
-            return Ok(task);
-        };
-        running.cancel();
-        running.wait_until_ended().await;
-        Ok(running.record())
+            (TaskPlace::Stream { gateway }, Some(remote_tasks)) => {
+                remote_tasks.cancel_stream(owner, id, &gateway).await
+            }
+            (TaskPlace::Stream { .. }, None) => Err(no_such_task()),
+            (TaskPlace::Stored, _) => self.cancel_stored(owner, task).await,
+        }
+    }
+
+    /// Cancels a task that another gateway runs, which finds the end in the store.
+    async fn cancel_stored(&self, owner: &Arc<str>, mut task: Task) -> Result<Task> {
+        let retention = self.registry.retention(&self.config(), task.callback.is_some());
+        task.record_outcome(&TaskOutcome::Canceled, retention);
+        let due = task.callback.as_ref().map(|_| OffsetDateTime::now_utc());
+        let stored = task.to_stored(owner, &self.registry.gateway_id, due);
+        if !self.registry.store.record_end(&stored).await? {
+            return Ok(self.find(owner, &task.id).await?.task);
+        }
+        self.registry.metrics.record_event(Event::TaskCanceled);
+        self.registry.metrics.tasks().record_end(TaskEnd::Canceled, task.age());
+        Ok(task)
     }
 
     /// Returns tasks of all owners, the newest first, for operators.
@@ -362,6 +414,9 @@ impl TaskManager {
             self.registry.save_unsaved().await?;
             self.registry.store.end_lease(&self.registry.gateway_id).await
         };
+        if let Some(events) = &self.registry.shared_events {
+            events.finish(LOG_TIMEOUT).await;
+        }
         // Another gateway ends the tasks whose ends are not saved now, as tasks of a dead gateway.
         match timeout(SHUTDOWN_TIMEOUT, shutdown).await {
             Ok(Ok(())) => {}

@@ -4,6 +4,7 @@
 use super::{
     callback::CallbackSender,
     config::TaskConfig,
+    event_log::SharedEvents,
     running_task::RunningTask,
     task_builder::final_event_data,
     task_record::{Task, TaskOutcome, TaskState},
@@ -34,6 +35,8 @@ pub(super) struct TaskRegistry {
     pub(super) metrics: Arc<Metrics>,
     /// Notified when a callback may be due.
     pub(super) callback_due: Arc<Notify>,
+    /// The events that other gateways read, where gateways share a state.
+    pub(super) shared_events: Option<Arc<SharedEvents>>,
 }
 
 impl TaskRegistry {

@@ -138,7 +138,8 @@ async fn manager_with_shares(config: TaskConfig) -> (TempDir, Arc<TaskManager>) 
     let location = Some(StoreLocation::File(folder.path().join("tasks.db")));
     let network = net::NetworkConfig::default();
     let policy = Arc::new(AddressPolicy::default());
-    let services = TaskServices { network: &network, policy, metrics: Metrics::new().unwrap(), tracer: None };
+    let services =
+        TaskServices { network: &network, policy, metrics: Metrics::new().unwrap(), tracer: None, shared_state: None };
     let manager = TaskManager::open(&config, location, &services).await.unwrap();
     (folder, manager)
 }
@@ -170,7 +171,7 @@ async fn r79_tasks_are_limited_per_caller_in_total_and_while_running() {
     let _three = manager.start_task(new_task("two")).await.unwrap();
     assert_eq!(refused(manager.start_task(new_task("three")).await), FaultCode::Overloaded);
     let streams = manager.start_stream(&new_task("four")).unwrap();
-    assert_eq!(manager.find("four", &streams.id()).await.unwrap().0.state, TaskState::Working);
+    assert_eq!(manager.find("four", &streams.id()).await.unwrap().task.state, TaskState::Working);
 }
 
 #[tokio::test]
@@ -305,7 +306,7 @@ async fn r76_only_its_caller_finds_a_task_and_a_task_ends_once() {
     };
     manager.end_and_save(&task, &TaskOutcome::Completed(reply)).await;
     manager.end_and_save(&task, &TaskOutcome::Failed(Fault::new(FaultCode::Timeout, "late"))).await;
-    let (task, _) = manager.find("one", &id).await.unwrap();
+    let task = manager.find("one", &id).await.unwrap().task;
     let json: serde_json::Value = serde_json::from_str(&task.to_json(Duration::from_secs(2))).unwrap();
     assert_eq!((&json["status"], &json["result"]["a"]), (&"completed".into(), &1.into()), "{json}");
     assert!(json.get("pollInterval").is_none() && json["timeTaken"].is_number(), "{json}");
@@ -384,7 +385,7 @@ async fn r80_a_reader_gets_all_events_after_its_position() {
     assert_eq!(first.next().await, NextEvent::Bytes("id: 1\ndata: a\n\n".into(), true));
     drop(first);
     task.push_agent_bytes(b"data: c\n\n").await;
-    let mut coalesced = EventReader::after(&task, 0).unwrap();
+    let mut coalesced = EventFollower::Local(EventReader::after(&task, 0).unwrap());
     let NextEvent::Bytes(bytes, true) = coalesced.next().await else { panic!("no event") };
     let all = coalesced.coalesce(bytes, true, 1 << 10);
     assert_eq!(all, ("id: 1\ndata: a\n\nid: 2\ndata: b\n\nid: 3\ndata: c\n\n".into(), true));

@@ -114,6 +114,7 @@ events! {
     CallbackFailed "callback_failed" "The delivery of a callback failed and is retried.";
     CallbackAbandoned "callback_abandoned" "The delivery of a callback failed for the last time.";
     StreamResumed "stream_resumed" "A caller resumed a stream after a disconnect.";
+    EventLogGap "event_log_gap" "Events of a task were dropped that other gateways read, because the shared state did not take them in time.";
     ResponseReplayed "response_replayed" "A call got the stored response of its idempotency key.";
     IdempotencyKeysLost "idempotency_keys_lost" "The state that gateways share was found to have lost idempotency keys.";
     LimitDecidedLocally "limit_decided_locally" "A limit of a call was decided without the shared state, which did not answer.";

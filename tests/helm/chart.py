@@ -406,7 +406,7 @@ EFFECTS = {
     "state.database.urlSecret": ({"name": "d", "key": "k"}, '"database": "file:state/url"'),
     "state.database.caConfigMap": ({"name": "d", "key": "k"}, '"database_ca": "state/ca.pem"', DATABASE),
     "state.timeout": ("50ms", '"timeout": "50ms"', REDIS),
-    "state.networkPeers": ([{"podSelector": {"a": "b"}}], "podSelector:\n            a: b", merged(POLICY, merged(REDIS, {"networkPolicy": {"egress": []}}))),
+    "state.networkPeers": ([{"podSelector": {"a": "b"}}], "podSelector:\n          a: b", merged(POLICY, merged(REDIS, {"networkPolicy": {"egress": []}}))),
     "state.networkPorts": ([7777], "port: 7777", merged(POLICY, merged(REDIS, {"networkPolicy": {"egress": []}, "state": {"networkPeers": [{"podSelector": {}}]}}))),
     "persistence.enabled": (True, "kind: PersistentVolumeClaim"),
     "persistence.existingClaim": ("mine", 'claimName: "mine"', VOLUME),

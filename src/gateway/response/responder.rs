@@ -18,6 +18,7 @@ use crate::{
         upstream::BodyPump,
     },
     http_server::{ResponseHead, ServeOutcome},
+    task::EventFollower,
     transport::{BodyPrefix, UpstreamReply, filter_reply_headers},
 };
 use bytes::Bytes;
@@ -125,7 +126,8 @@ impl Responder<'_, '_> {
             match detach_stream(exchange, admitted, &mut head, reply) {
                 Ok(follower) => {
                     let original_call = Some(admitted.operation().declared_members);
-                    let response = FollowerResponse { exchange, follower, original_call };
+                    let response =
+                        FollowerResponse { exchange, follower: EventFollower::Local(follower), original_call };
                     return Ok(response.run(head).await);
                 }
                 Err(returned) => reply = *returned,

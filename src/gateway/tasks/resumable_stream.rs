@@ -14,7 +14,10 @@ use crate::{
         upstream::BodyPump,
     },
     http_server::{ResponseHead, ServeOutcome},
-    task::{AgentReply, EventReader, NewTask, NextEvent, RunningTask, TaskManager, TaskOutcome},
+    task::{
+        AgentReply, EventFollower, EventReader, NewTask, NextEvent, RunningTask, TaskManager, TaskOutcome,
+        events_expired,
+    },
     transport::UpstreamReply,
 };
 use bytes::Bytes;
@@ -102,7 +105,7 @@ impl DetachedStream {
 /// A response that follows buffered events.
 pub(in crate::gateway) struct FollowerResponse<'r, 'a> {
     pub(in crate::gateway) exchange: &'r mut Exchange<'a>,
-    pub(in crate::gateway) follower: EventReader,
+    pub(in crate::gateway) follower: EventFollower,
     /// The output members that are data, for the original call, whose access-log entry records how the stream ended.
     pub(in crate::gateway) original_call: Option<DeclaredMembers>,
 }
@@ -140,6 +143,10 @@ impl FollowerResponse<'_, '_> {
                 }
                 // The follower was too slow.
                 Some(NextEvent::Evicted) => return self.exchange.end_response(status, events_expired()).await,
+                Some(NextEvent::Lost) => return self.exchange.end_response(status, gateway_gone()).await,
+                Some(NextEvent::Unavailable) => {
+                    return self.exchange.end_response(status, events_unavailable()).await;
+                }
             };
             if let Some(detector) = detector.as_mut().filter(|_| !self.exchange.call.has_agent_error()) {
                 self.exchange.call.record_agent_error(detector.push(&bytes));
@@ -178,7 +185,7 @@ impl FollowerResponse<'_, '_> {
     }
 
     async fn finish(&mut self, status: u16, between_events: bool) -> ServeOutcome {
-        self.exchange.call.state = match self.follower.task().outcome() {
+        self.exchange.call.state = match self.follower.outcome() {
             Some(TaskOutcome::Failed(fault)) if self.original_call.is_some() => {
                 CallState::FailedMidResponse(status, fault)
             }
@@ -199,7 +206,13 @@ impl FollowerResponse<'_, '_> {
     }
 }
 
-/// The fault for events that are no longer buffered.
-pub(super) fn events_expired() -> Fault {
-    Fault::new(FaultCode::Gone, "The events after this one are no longer stored (start again, or poll the task)")
+/// Returns the fault for a stream whose gateway is gone.
+fn gateway_gone() -> Fault {
+    let message = "The gateway that ran the call stopped; whether the agent finished is unknown";
+    Fault::new(FaultCode::AgentUnavailable, message)
+}
+
+/// Returns the fault for events of another gateway that cannot be read.
+fn events_unavailable() -> Fault {
+    Fault::new(FaultCode::Overloaded, "The events cannot be read at the moment (resume with Last-Event-ID)")
 }

@@ -1,7 +1,7 @@
 //! Requests about tasks: state, events, cancellation. A task of another caller, an unknown id and a malformed id get
 //! the same response (R76, R79).
 
-use super::resumable_stream::{FollowerResponse, events_expired};
+use super::resumable_stream::FollowerResponse;
 use crate::{
     directory::DirectoryResponse,
     fault::{Fault, FaultCode},
@@ -14,7 +14,10 @@ use crate::{
     },
     http_server::{ResponseHead, ServeOutcome},
     limit::RateLimitStatus,
-    task::{EventReader, RunningTask, Task, TaskManager, TaskState, no_such_task, parse_event_id},
+    task::{
+        EventFollower, EventReader, FoundTask, RemoteFollow, RunningTask, Task, TaskManager, TaskPlace, TaskState,
+        events_expired, no_such_task, parse_event_id,
+    },
     telemetry::Event,
 };
 use bytes::Bytes;
@@ -44,7 +47,7 @@ pub(in crate::gateway) async fn handle_task_request(
     let id = target.task;
     match request {
         TaskRequest::State => {
-            let (task, _) = manager.find(&owner, id).await?;
+            let FoundTask { task, .. } = manager.find(&owner, id).await?;
             if target.agent.is_some_and(|agent| *agent != *task.agent) {
                 return Err(no_such_task().into());
             }
@@ -66,29 +69,57 @@ async fn respond_with_task_events(
     task_ref: TaskRef<'_>,
     rate_limit_status: Option<&RateLimitStatus>,
 ) -> CallResult<ServeOutcome> {
-    let (mut task, running) = task_ref.find().await?;
+    let found = task_ref.manager.find(task_ref.owner, task_ref.id).await?;
     let after = last_event_id(&exchange.session.head().headers)?;
     // A client that already has the last event gets 204; with an empty stream it would reconnect forever.
-    let running = running.filter(|_| !(task.has_ended() && after == Some(task.last.max(1))));
-    let Some(running) = running else {
-        // The task runs in another gateway or has ended: only its final state is available here.
-        if !task.has_ended() {
-            task = poll_remote_task(exchange, task_ref).await?;
+    let has_everything = found.task.has_ended() && after == Some(found.task.last.max(1));
+    let follower = match &found.place {
+        _ if has_everything => None,
+        TaskPlace::Here(running) => Some(EventFollower::Local(follow_locally(running, after)?)),
+        TaskPlace::Stored | TaskPlace::Stream { .. } => {
+            let client = exchange.client();
+            let follow = RemoteFollow { owner: task_ref.owner, client, found: &found, after };
+            let reader = task_ref.manager.follow_elsewhere(follow).await?;
+            reader.map(|reader| EventFollower::Remote(Box::new(reader)))
         }
-        let response = final_event_response(task_ref.manager, &task, after.unwrap_or_default())?;
-        return exchange.respond_locally(response, rate_limit_status).await;
     };
-    let follower = match after {
-        Some(after) => EventReader::after(&running, after),
-        // Without `Last-Event-ID` the client gets every event that is stored.
-        None => EventReader::from_oldest(&running),
+    if let Some(follower) = follower {
+        let target = FollowTarget { id: &found.task.id, is_resumed: after.is_some(), rate_limit_status };
+        return follow_events(exchange, target, follower).await;
+    }
+    // Other events are not known: the task ended too long ago, or gateways share no state.
+    let task = if found.task.has_ended() { found.task } else { poll_remote_task(exchange, task_ref).await? };
+    let response = final_event_response(task_ref.manager, &task, after.unwrap_or_default())?;
+    exchange.respond_locally(response, rate_limit_status).await
+}
+
+/// Returns a reader of the events after one, or of all that are stored.
+fn follow_locally(running: &Arc<RunningTask>, after: Option<u64>) -> Result<EventReader, Fault> {
+    let reader = match after {
+        Some(after) => EventReader::after(running, after),
+        None => EventReader::from_oldest(running),
     };
-    let follower = follower.ok_or_else(events_expired)?;
-    if after.is_some() {
+    reader.ok_or_else(events_expired)
+}
+
+/// A task whose events are followed.
+struct FollowTarget<'a> {
+    id: &'a str,
+    /// Whether the caller has read events before.
+    is_resumed: bool,
+    rate_limit_status: Option<&'a RateLimitStatus>,
+}
+
+async fn follow_events(
+    exchange: &mut Exchange<'_>,
+    target: FollowTarget<'_>,
+    follower: EventFollower,
+) -> CallResult<ServeOutcome> {
+    if target.is_resumed {
         exchange.gateway.metrics.record_event(Event::StreamResumed);
     }
-    let mut headers = event_stream_headers(&running);
-    add_call_headers(&mut headers, exchange.call, rate_limit_status);
+    let mut headers = event_stream_headers(target.id);
+    add_call_headers(&mut headers, exchange.call, target.rate_limit_status);
     let response = FollowerResponse { exchange, follower, original_call: None };
     Ok(response.run(ResponseHead { status: StatusCode::OK, headers }).await)
 }
@@ -97,7 +128,7 @@ async fn respond_with_task_events(
 async fn poll_remote_task(exchange: &mut Exchange<'_>, task_ref: TaskRef<'_>) -> CallResult<Task> {
     let deadline = tokio::time::Instant::now() + task_ref.manager.config().max_wait.get();
     loop {
-        let (task, _) = task_ref.find().await?;
+        let FoundTask { task, .. } = task_ref.manager.find(task_ref.owner, task_ref.id).await?;
         if task.has_ended() || exchange.connection.is_draining() || tokio::time::Instant::now() >= deadline {
             return Ok(task);
         }
@@ -116,13 +147,6 @@ struct TaskRef<'a> {
     id: &'a str,
 }
 
-impl TaskRef<'_> {
-    /// Returns the task's record, and the task if it runs in this gateway.
-    async fn find(self) -> Result<(Task, Option<Arc<RunningTask>>), Fault> {
-        self.manager.find(self.owner, self.id).await
-    }
-}
-
 /// Parses `Last-Event-ID`: the position after which the client needs events; `None` for all events.
 fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     let Some(id) = headers.get("last-event-id").filter(|id| !id.is_empty()) else { return Ok(None) };
@@ -131,11 +155,11 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     position.map(Some).ok_or_else(refuse)
 }
 
-fn event_stream_headers(task: &RunningTask) -> HeaderMap {
+fn event_stream_headers(task: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    append_if_valid(&mut headers, TASK_ID, &task.id());
+    append_if_valid(&mut headers, TASK_ID, task);
     headers
 }
 

@@ -1,13 +1,15 @@
-//! A server of the shared state for unit tests, in memory. It holds idempotency keys without bounds, by the clock of the
-//! runtime, and misbehaves as a test wants it.
+//! A server of the shared state for unit tests, in memory. It holds idempotency keys without bounds, and logs, by the clock
+//! of the runtime, and misbehaves as a test wants it.
 
 use super::{
+    fake_logs::FakeLogs,
     idempotency_engine::{
         ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, IdempotencyEngine, KeyClaim, KeyReply, KeyShard,
         OutcomeReply, OutcomeRequest, ShardReply, UpkeepReply, UpkeepRequest,
     },
     lease_engine::LeaseEngine,
     lease_exchange::{LeaseBatch, LeaseReply},
+    log_engine::{LogAppend, LogEngine, LogPage},
     shared_state::SharedState,
     state_engine::{HeartbeatReply, StateEngine, StateResult},
     state_error::StateError,
@@ -56,6 +58,7 @@ struct FakeData {
 #[derive(Debug)]
 pub struct FakeServer {
     data: Mutex<FakeData>,
+    logs: Mutex<FakeLogs>,
     started: Instant,
 }
 
@@ -63,7 +66,7 @@ impl FakeServer {
     /// Starts an empty server.
     pub fn start() -> Arc<Self> {
         let data = FakeData { behavior: FakeBehavior::Answers, epoch: 1, keys: HashMap::new(), lookups: 0 };
-        Arc::new(Self { data: Mutex::new(data), started: Instant::now() })
+        Arc::new(Self { data: Mutex::new(data), logs: Mutex::default(), started: Instant::now() })
     }
 
     /// Opens the state as one more gateway.
@@ -92,6 +95,16 @@ impl FakeServer {
     /// Loses the keys, and not the epoch.
     pub fn lose_keys(&self) {
         self.data.lock().keys.clear();
+    }
+
+    /// Loses the logs, and what is known of gateways.
+    pub fn lose_logs(&self) {
+        *self.logs.lock() = FakeLogs::default();
+    }
+
+    /// Changes what is in the logs.
+    pub fn with_logs<T>(&self, change: impl FnOnce(&mut FakeLogs) -> T) -> T {
+        change(&mut self.logs.lock())
     }
 
     fn now(&self) -> Duration {
@@ -302,12 +315,33 @@ impl ValueEngine for FakeEngine {
 }
 
 #[async_trait::async_trait]
+impl LogEngine for FakeEngine {
+    async fn append_to_logs(&self, appends: &[LogAppend]) -> StateResult<()> {
+        if !self.is_failing() {
+            self.0.logs.lock().append(appends);
+        }
+        self.answer(()).await
+    }
+
+    async fn read_log(&self, log: u128, from: u64, max_bytes: u32) -> StateResult<Option<LogPage>> {
+        let page = self.0.logs.lock().read(log, from, max_bytes);
+        self.answer(page).await
+    }
+
+    async fn check_gateway(&self, gateway: &str) -> StateResult<bool> {
+        let is_alive = self.0.logs.lock().has_gateway(gateway);
+        self.answer(is_alive).await
+    }
+}
+
+#[async_trait::async_trait]
 impl StateEngine for FakeEngine {
     fn shards(&self) -> u8 {
         4
     }
 
-    async fn heartbeat(&self, _gateway: &str, _lifetime: Duration) -> StateResult<HeartbeatReply> {
+    async fn heartbeat(&self, gateway: &str, lifetime: Duration) -> StateResult<HeartbeatReply> {
+        self.0.logs.lock().beat(gateway, lifetime);
         Ok(HeartbeatReply { gateways: 1, server_time: self.0.now() })
     }
 

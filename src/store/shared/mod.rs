@@ -8,10 +8,13 @@ mod config;
 mod engine_health;
 #[cfg(test)]
 mod fake_engine;
+#[cfg(test)]
+mod fake_logs;
 mod idempotency_engine;
 mod idempotency_records;
 mod lease_engine;
 mod lease_exchange;
+mod log_engine;
 mod postgres;
 mod redis;
 mod redis_url;
@@ -32,6 +35,7 @@ pub use idempotency_engine::{
 };
 pub use idempotency_records::IdempotencyRecords;
 pub use lease_exchange::{LeaseBatch, LeaseEntry, LeaseReply};
+pub use log_engine::{LogAppend, LogPage};
 pub use shared_state::SharedState;
 pub use state_error::StateError;
 pub use state_inspection::inspect_state;

@@ -4,6 +4,7 @@ use super::{
     config::StateConfig,
     engine_health::EngineHealth,
     lease_exchange::{LeaseBatch, LeaseReply},
+    log_engine::{LogAppend, LogPage},
     postgres::PostgresEngine,
     redis::RedisEngine,
     state_engine::{HeartbeatReply, StateEngine, StateResult},
@@ -36,6 +37,8 @@ const LEASE_LIFETIME: Duration = Duration::from_secs(5);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Deadline of a trip for small values; the documentation of their methods states it.
 const VALUE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Deadline of a trip for logs; the documentation of their methods states it.
+const LOG_TIMEOUT: Duration = Duration::from_millis(500);
 /// Delays between heartbeats while the server does not answer; each is varied by a half.
 const MIN_PROBE_DELAY: Duration = Duration::from_millis(100);
 const MAX_PROBE_DELAY: Duration = Duration::from_secs(2);
@@ -192,6 +195,40 @@ impl SharedState {
             // Without it, the heartbeat ends after its lifetime.
             let _ = timeout(HEARTBEAT_TIMEOUT, self.inner.engine.leave(&self.inner.gateway)).await;
         }
+    }
+}
+
+/// Append-only logs.
+impl SharedState {
+    /// Appends to logs independently of each other, in one trip of at most 500 ms.
+    ///
+    /// # Errors
+    /// Why there is no reply; some of the entries may have been appended.
+    pub async fn append_to_logs(&self, appends: &[LogAppend]) -> Result<(), StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.append_to_logs(appends);
+        connection.guard(StoreKind::SharedState, LOG_TIMEOUT, trip).await
+    }
+
+    /// Reads entries of a log from an index, of about `max_bytes`, in one trip of at most 500 ms; `None` if there
+    /// is no such log.
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn read_log(&self, log: u128, from: u64, max_bytes: u32) -> Result<Option<LogPage>, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.read_log(log, from, max_bytes);
+        connection.guard(StoreKind::SharedState, LOG_TIMEOUT, trip).await
+    }
+
+    /// Returns whether a gateway has sent a heartbeat in the last seconds, in one trip of at most 500 ms.
+    ///
+    /// # Errors
+    /// Why there is no reply.
+    pub async fn check_gateway(&self, gateway: &str) -> Result<bool, StateError> {
+        let connection = &self.inner;
+        let trip = connection.engine.check_gateway(gateway);
+        connection.guard(StoreKind::SharedState, LOG_TIMEOUT, trip).await
     }
 }
 

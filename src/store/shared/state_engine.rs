@@ -3,6 +3,7 @@
 use super::{
     idempotency_engine::IdempotencyEngine,
     lease_engine::LeaseEngine,
+    log_engine::LogEngine,
     state_error::StateError,
     token_exchange::{TokenBatch, TokenReply},
     value_engine::ValueEngine,
@@ -25,7 +26,7 @@ pub(in crate::store) struct HeartbeatReply {
 /// open whether the server applies it.
 #[async_trait::async_trait]
 pub(in crate::store) trait StateEngine:
-    IdempotencyEngine + LeaseEngine + ValueEngine + Debug + Send + Sync
+    IdempotencyEngine + LeaseEngine + LogEngine + ValueEngine + Debug + Send + Sync
 {
     /// Number of shards: a batch has entries of one.
     fn shards(&self) -> u8;

@@ -6,6 +6,7 @@ mod postgres_connection;
 mod postgres_engine;
 mod postgres_idempotency;
 mod postgres_leases;
+mod postgres_logs;
 mod postgres_values;
 mod state_schema;
 

@@ -11,6 +11,7 @@ const STEPS: &[&str] = &[
     include_str!("schema_of_leases.sql"),
     include_str!("schema_of_keys.sql"),
     include_str!("schema_of_values.sql"),
+    include_str!("schema_of_logs.sql"),
 ];
 
 /// Statements that delete expired rows; $1 is the maximum of rows that one of them deletes. They lock no row for which
@@ -30,6 +31,9 @@ pub(super) const DELETE_EXPIRED: &[&str] = &[
         limit $1 for update skip locked))",
     "delete from gatepost_shared_values where ctid = any (array(
         select ctid from gatepost_shared_values where ends_at <= (select gatepost_shared_now())
+        limit $1 for update skip locked))",
+    "delete from gatepost_shared_logs where log = any (array(
+        select log from gatepost_shared_logs where ends_at <= (select gatepost_shared_now())
         limit $1 for update skip locked))",
 ];
 

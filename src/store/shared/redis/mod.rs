@@ -2,10 +2,12 @@
 //! cluster has several shards, and every key of a script is in one of them.
 
 mod idempotency_scripts;
+mod log_scripts;
 mod redis_connection;
 mod redis_engine;
 mod redis_idempotency;
 mod redis_leases;
+mod redis_logs;
 mod redis_script;
 mod redis_values;
 mod token_script;

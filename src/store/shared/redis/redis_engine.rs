@@ -2,6 +2,7 @@
 
 use super::{
     idempotency_scripts::IdempotencyScripts,
+    log_scripts::LogScripts,
     redis_connection::RedisConnection,
     redis_script::{RedisScript, ScriptArguments},
     token_script::{PackedBatch, TokenScript},
@@ -27,6 +28,7 @@ pub(in crate::store::shared) struct RedisEngine {
     heartbeat: RedisScript,
     pub(super) idempotency: IdempotencyScripts,
     pub(super) values: ValueScripts,
+    pub(super) logs: LogScripts,
     pub(super) leases: RedisScript,
 }
 
@@ -39,6 +41,7 @@ impl RedisEngine {
             heartbeat: RedisScript::new(include_str!("heartbeat.lua")),
             idempotency: IdempotencyScripts::new(),
             values: ValueScripts::new(),
+            logs: LogScripts::new(),
             leases: RedisScript::new(include_str!("leases.lua")),
         }
     }

@@ -94,10 +94,10 @@ fn unpack_reply(reply: &[u8; REPLY_LENGTH]) -> TokenReply {
 
 /// Returns the digits of an id. They are formatted for every entry of a trip, which `format!` is too slow for.
 fn to_hexadecimal(id: u128) -> [u8; ID_LENGTH] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |half: u8| if half < 10 { b'0' + half } else { b'a' + half - 10 };
     let mut digits = [0; ID_LENGTH];
     for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(id.to_be_bytes()) {
-        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+        *pair = [digit(byte >> 4), digit(byte & 15)];
     }
     digits
 }

@@ -160,6 +160,23 @@ impl StateServer {
         }
     }
 
+    /// Returns how many keys or rows of logs the server holds.
+    pub async fn logs(&self) -> i64 {
+        match self {
+            Self::Redis(server) => {
+                let client = redis::Client::open(server.url()).unwrap();
+                let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+                let keys: Vec<String> = redis::cmd("KEYS").arg("*:log:*").query_async(&mut connection).await.unwrap();
+                i64::try_from(keys.len()).unwrap()
+            }
+            Self::Postgres { server, url } => {
+                let query = "select (select count(*) from gatepost_shared_logs)
+                    + (select count(*) from gatepost_shared_log_entries)";
+                server.query_number(url, query).await.unwrap()
+            }
+        }
+    }
+
     /// Returns how many buckets and quotas the server holds.
     pub async fn token_entries(&self) -> i64 {
         match self {
