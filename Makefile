@@ -18,7 +18,7 @@ TEST_LIMIT ?= 45m
 # Additional options of the load test: ARGS="--calls 1000000".
 ARGS ?=
 
-.PHONY: demo test test-unit check loadtest release pgo counts renew-counts bench fmt fuzz mutants sbom
+.PHONY: demo test test-unit test-peers check loadtest release pgo counts renew-counts bench fmt fuzz mutants sbom
 
 # The gateway with three agents on loopback, a new API key, and curl commands to paste.
 demo:
@@ -55,6 +55,11 @@ test-unit:
 		timeout $(TEST_LIMIT) $(CARGO) test --locked --lib --bins --tests --no-fail-fast $(PACKAGES) -- \
 			--skip external:: --skip scale:: --skip overload:: --skip attacks::; \
 	fi
+
+# Every client and server of the frameworks, from their package registries; `make test` runs the fastest of them.
+test-peers:
+	@tests/setup $(TEST_NEEDS)
+	$(CARGO) test --locked --test it -- --include-ignored --test-threads=2 external::peers::
 
 # Everything to run before a commit.
 check:

@@ -4,7 +4,7 @@ use super::{problem_paths::prefix_problems, shared_state_wiring, tasks_wiring};
 use crate::{
     auth::certificate_pattern_problem,
     config::GatewayConfig,
-    gateway::{ApiConfig, ApiHostRule, ApiHosts, CorsPolicy, ErrorDetails, OpenAiConfig},
+    gateway::{ApiHostRule, ApiHosts, CorsPolicy, ErrorDetails, OpenAiConfig, api_config_problems},
     registry::EndpointRules,
     trace::TracingConfig,
     transport::{LocalRuntimeConfig, UpstreamClient},
@@ -131,7 +131,7 @@ pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamCli
         problems.extend(details.map(|why| format!("agents.rules[{at}].error_details.{why}")));
         let openai = rule.openai.as_ref().and_then(OpenAiConfig::problem);
         problems.extend(openai.map(|why| format!("agents.rules[{at}].openai.{why}")));
-        let api = rule.api.as_ref().map(ApiConfig::problems).unwrap_or_default();
+        let api = rule.api.as_ref().map(api_config_problems).unwrap_or_default();
         problems.extend(prefix_problems(&format!("agents.rules[{at}].api"), api));
     }
     problems.extend(compile_api_hosts(file).err().unwrap_or_default());

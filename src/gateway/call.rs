@@ -8,6 +8,7 @@ use super::{
     path_router,
     request_summary::RequestSummary,
     route::Route,
+    route_summary::RouteSummary,
 };
 pub(super) use super::{
     call_error::{CallError, CallResult, catch_panic},
@@ -91,14 +92,6 @@ pub(super) struct Call {
     /// Whether the response is an event stream to which an event may be appended at this moment.
     pub(super) can_append_event: bool,
     _in_flight: GaugeGuard,
-}
-
-/// The agent of a call, and the index of the operation, or the route of the agent's API, that is called.
-#[derive(Clone)]
-struct RouteSummary {
-    route: Arc<Route>,
-    operation: Option<usize>,
-    api_route: Option<Box<str>>,
 }
 
 impl Call {
@@ -428,7 +421,6 @@ impl Drop for Call {
             CallState::CallerGone(status) => (*status, None, "caller gone"),
         };
         let total = self.started_at.0.elapsed();
-        let route = self.route.as_ref().map(|summary| &*summary.route);
         let operation = self.route.as_ref().map_or(self.is_directory_request.then_some(0), |summary| summary.operation);
         let metrics = self.agent_metrics();
         let code = fault.map(Fault::code);
@@ -463,11 +455,8 @@ impl Drop for Call {
         if self.is_directory_request {
             entry.operation = "directory";
         }
-        if let Some(route) = route {
-            entry.agent = route.agent.id.as_str();
-            let api_route = self.route.as_ref().and_then(|summary| summary.api_route.as_deref()).unwrap_or_default();
-            entry.operation =
-                operation.and_then(|index| route.operations.get(index)).map_or(api_route, |operation| &operation.name);
+        if let Some(summary) = &self.route {
+            (entry.agent, entry.operation) = (summary.route.agent.id.as_str(), summary.operation_name());
         }
         if let Some(caller) = &self.caller {
             entry.caller = &caller.id;

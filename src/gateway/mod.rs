@@ -38,13 +38,14 @@ mod request_summary;
 mod requested_version;
 mod response;
 mod route;
+mod route_summary;
 mod subrequest;
 mod tasks;
 mod upstream;
 pub mod websocket;
 
 pub use admission::{ShadowRules, may_call};
-pub use api::{ApiConfig, ApiHostRule, ApiHosts, ApiPreset, ApiRouteConfig, ApiSessionConfig};
+pub use api::{ApiConfig, ApiHostRule, ApiHosts, ApiPreset, ApiRouteConfig, ApiSessionConfig, api_config_problems};
 pub use bridge::MqttBridge;
 pub use caller_connection::CallerConnection;
 pub use cors::{CorsConfig, CorsPolicy, PairingConfig};

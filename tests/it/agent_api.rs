@@ -1,9 +1,12 @@
 //! An agent's own API behind the gateway: what passes as it is, what is refused, and what callers never see.
 
-use crate::support::{
-    agent::{Agent, ReceivedRequest, Step, find_bytes, http_response, json_response, latch, write},
-    gateway::{Gateway, gateway, send},
-    gateway_response::{read_response, send_raw},
+use crate::{
+    explain::Call,
+    support::{
+        agent::{Agent, ReceivedRequest, Step, find_bytes, http_response, json_response, latch, write},
+        gateway::{Gateway, gatepost_command, gateway, send},
+        gateway_response::{read_response, send_raw},
+    },
 };
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -327,4 +330,77 @@ async fn r43_a_gibibyte_passes_each_way_in_constant_memory() {
     assert_eq!((answer.status, answer.text()), (200, LARGE.to_string()));
     let growth = gate.peak_memory() - before;
     assert!(growth < 4, "{growth} MiB for two bodies of 1 GiB");
+}
+
+#[tokio::test]
+async fn r30_a_host_of_its_own_has_the_agents_api_at_its_root_and_nothing_else() {
+    let agent = Agent::scripted(|request| {
+        let host = request.header("host").unwrap();
+        vec![write(format!("HTTP/1.1 201 Created\r\nLocation: http://{host}/threads/7\r\nContent-Length: 0\r\n\r\n"))]
+    })
+    .await;
+    let api = "{routes: [{methods: [POST], path: /threads}], hosts: [planner.agents.example.com]}";
+    let gate = start(&agent, api).await;
+    let at_host = |method: &str, path: &str| {
+        let key = gate.key("team-a");
+        format!(
+            "{method} {path} HTTP/1.1\r\nHost: Planner.Agents.Example.com:80\r\nX-API-Key: {key}\r\nContent-Length: 0\r\n\r\n"
+        )
+    };
+    let created = send_raw(gate.address(), at_host("POST", "/threads").as_bytes()).await.unwrap();
+    assert_eq!(created.status, 201);
+    assert_eq!(created.header("location"), Some("http://Planner.Agents.Example.com:80/threads/7"));
+    for path in ["/agents", "/agents/planner/invoke", "/agents/planner/api/threads", "/openai/v1/models"] {
+        let answer = send_raw(gate.address(), at_host("POST", path).as_bytes()).await.unwrap();
+        answer.expect_fault(404, "CapabilityNotFound");
+    }
+    assert_eq!(agent.call_count(), 1);
+}
+
+#[tokio::test]
+async fn a_dry_run_of_a_request_to_an_api_names_its_route_or_what_refuses_it() {
+    let agent = Agent::echo().await;
+    let gate = start(&agent, "{routes: [{methods: [GET], path: '/threads/{id}'}]}").await;
+    let call =
+        |method: &'static str, path: &str| Call { method, ..Call::post(&format!("/agents/planner/api{path}"), "") };
+    let admitted = call("GET", "/threads/1").explain(&gate).await;
+    assert_eq!(admitted["verdict"], "admitted", "{admitted}");
+    assert!(admitted.to_string().contains("the route /threads/{id} of the agent's API"), "{admitted}");
+    let missing = call("GET", "/store").explain(&gate).await;
+    assert_eq!((&missing["verdict"], &missing["code"]), (&json!("refused"), &json!("CapabilityNotFound")), "{missing}");
+    let refused = call("DELETE", "/threads/1").explain(&gate).await;
+    assert_eq!(refused["code"], "MethodNotAllowed", "{refused}");
+    assert_eq!(agent.call_count(), 0);
+}
+
+#[tokio::test]
+async fn r30_an_api_that_cannot_be_served_is_refused_with_its_place() {
+    let output = |api: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("agents.json"), "[]").unwrap();
+        let config = format!(
+            "listeners: [{{address: '127.0.0.1:0'}}]\nagents:\n  sources: [agents.json]\n  rules:\n    - agents: ['*']\n      api: {api}\n"
+        );
+        let file = folder.path().join("gatepost.yaml");
+        std::fs::write(&file, config).unwrap();
+        let output = gatepost_command().arg("check").arg("-c").arg(&file).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    for (api, problem) in [
+        ("{}", "agents.rules[0].api.routes: there is none"),
+        ("{preset: langgraph, base: 'ftp://a'}", "agents.rules[0].api.base: 'ftp://a' is not an http or https URL"),
+        ("{preset: langgraph, base: 'https://a/?x'}", "has more than a host and a path"),
+        (
+            "{preset: langgraph, hosts: [a.example]}",
+            "agents.rules[0].api.hosts[0]: 'a.example' needs a rule that names one agent",
+        ),
+        ("{preset: langgraph, session: {}}", "agents.rules[0].api.session: set one of header, query and path"),
+        ("{preset: langgraph, session: {path: other}}", "agents.rules[0].api.session.path: no route has {other}"),
+        ("{preset: langgraph, rewrite: [url]}", "agents.rules[0].api.rewrite[0]: 'url' does not begin with a slash"),
+        ("{preset: langgraph, max_rewrite: 1B}", "agents.rules[0].api.max_rewrite"),
+        ("{preset: other}", "other"),
+    ] {
+        let output = output(api);
+        assert!(output.contains(problem), "{api}: {output}");
+    }
 }

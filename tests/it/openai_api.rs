@@ -119,7 +119,7 @@ async fn r37_faults_have_the_shape_and_the_status_that_openais_clients_read() {
             "invalid_request_error",
             "InvalidInput",
         ),
-        (send(chat(&gate, &say("fail"))).await, 502, "server_error", "AgentError"),
+        (send(chat(&gate, &say("fail"))).await, 500, "server_error", "AgentError"),
         (send(chat(&gate, &say("busy"))).await, 503, "server_error", "AgentUnavailable"),
         (send(request(&gate, "GET", "/chat/completions")).await, 405, "invalid_request_error", "MethodNotAllowed"),
         (send(request(&gate, "POST", "/embeddings")).await, 404, "invalid_request_error", "model_not_found"),

@@ -137,10 +137,8 @@ impl AdmissionPipeline<'_> {
         let idempotency_key = request.idempotency_key(config)?;
         record.begin_step(DecisionStep::Operation);
         let has_operation = request.source != CallSource::ApiRequest;
-        let named_operation = match has_operation {
-            true => named_operation(&route, target.operation_of(&route.agent), headers)?,
-            false => None,
-        };
+        let named_operation =
+            if has_operation { named_operation(&route, target.operation_of(&route.agent), headers)? } else { None };
         // Schemas are only read if there is a query.
         let declares_version =
             has_operation && request.query.is_some() && declares_version_input(&route.agent, named_operation);

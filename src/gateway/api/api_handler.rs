@@ -1,19 +1,20 @@
 //! A request to an agent's API: the admission of a call, the route that allows it, and the agent.
 
-use super::{api_path::check_api_path, api_reply::ApiResponder, api_target::AgentApi};
+use super::{api_reply::ApiResponder, api_target::AgentApi};
 use crate::{
     explain::DecisionStep,
     fault::{Fault, FaultCode, Result},
     gateway::{
         admission::{
-            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, CallInput, CallSource, IncomingBody,
-            body_too_large,
+            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, CallInput, CallSource, CallerContext,
+            IncomingBody, body_too_large,
         },
         call::CallResult,
         delegation::DELEGATION_CHAIN,
         exchange::Exchange,
         header_names::REQUEST_ID,
         path_router::{API_SEGMENT, ApiRequest, CallTarget},
+        route::Route,
         upstream::{OutgoingRequest, UpstreamHead, UpstreamTarget, send_with_body},
     },
     http_server::ServeOutcome,
@@ -27,21 +28,15 @@ pub(in crate::gateway) async fn handle_api_request(
     exchange: &mut Exchange<'_>,
     request: ApiRequest,
 ) -> CallResult<ServeOutcome> {
-    check_api_path(&request.path)?;
     let admission = exchange.admission();
     let head = exchange.session.head();
-    let admission_request = AdmissionRequest {
-        source: CallSource::ApiRequest,
-        caller: exchange.connection.caller_context(&head.headers),
-        target: CallTarget { agent: &request.agent, version: None, operation: None, may_be_agent: false },
-        query: head.uri.query(),
-        calls: NonZeroU32::MIN,
-    };
+    let caller = exchange.connection.caller_context(&head.headers);
+    let admission_request = admission_request(&request, caller, head.uri.query());
     let mut authorized = admission.authorize(exchange.call, &admission_request).await?;
     exchange.call.begin_step(DecisionStep::Operation);
-    let api = authorized.route().api.clone().ok_or_else(no_api)?;
+    let api = find_api(authorized.route())?;
     let head = exchange.session.head();
-    let route = api.routes.find(&head.method, request.path_of_route())?;
+    let route = api.find_route(&head.method, &request)?;
     exchange.call.record_api_route(route.label());
     route.check_caller(authorized.caller())?;
     let session = api.session.as_ref().and_then(|key| key.hash(head, route, &request.path, authorized.caller()));
@@ -69,9 +64,30 @@ fn check_declared_length(exchange: &mut Exchange<'_>, max_body: usize) -> Result
     Ok(())
 }
 
-fn no_api() -> Fault {
-    let fault = Fault::new(FaultCode::CapabilityNotFound, "The API of this agent is not passed through");
-    fault.with_setting("agents.rules[].api")
+/// Returns the API of an agent.
+///
+/// # Errors
+/// 404 if no rule passes requests to it.
+pub(in crate::gateway) fn find_api(route: &Route) -> Result<Arc<AgentApi>> {
+    route.api.clone().ok_or_else(|| {
+        let fault = Fault::new(FaultCode::CapabilityNotFound, "The API of this agent is not passed through");
+        fault.with_setting("agents.rules[].api")
+    })
+}
+
+/// Returns what asks for admission of a request to an agent's API.
+pub(in crate::gateway) fn admission_request<'a>(
+    request: &'a ApiRequest,
+    caller: CallerContext<'a>,
+    query: Option<&'a str>,
+) -> AdmissionRequest<'a> {
+    AdmissionRequest {
+        source: CallSource::ApiRequest,
+        caller,
+        target: CallTarget { agent: &request.agent, version: None, operation: None, may_be_agent: false },
+        query,
+        calls: NonZeroU32::MIN,
+    }
 }
 
 fn upstream_path(api: &AgentApi, request: &ApiRequest, head: &request::Parts) -> Result<PathAndQuery> {
@@ -95,9 +111,10 @@ impl ApiCall {
         input: CallInput,
     ) -> CallResult<ServeOutcome> {
         let Self { api, admitted, path, max_body } = self;
-        let public = match request.is_at_own_host {
-            true => exchange.requested_url(),
-            false => format!("{}/agents/{}/{API_SEGMENT}", exchange.base_url(), request.agent),
+        let public = if request.is_at_own_host {
+            exchange.requested_url()
+        } else {
+            format!("{}/agents/{}/{API_SEGMENT}", exchange.base_url(), request.agent)
         };
         let id = exchange.call.id_header().map(|id| (REQUEST_ID, id));
         let chain = admitted.delegation_chain().map(|chain| (DELEGATION_CHAIN, chain.clone()));

@@ -1,19 +1,22 @@
 //! The API of one agent, compiled when the agent's document is read: where it is, and which requests pass.
 
 use super::{
+    api_path::check_api_path,
     config::{ApiConfig, ApiSessionConfig},
     json_url_rewrite::UrlPointer,
     preset::{PresetBase, PresetRoutes},
-    route_table::ApiRouteTable,
+    route_table::{ApiRoute, ApiRouteTable},
     session_key::SessionKey,
     url_mapping::origin_of,
 };
 use crate::{
     agent::{AddressSyntax, Agent, AgentEndpoint, EndpointOrigin},
+    fault::Fault,
+    gateway::path_router::ApiRequest,
     transport::{TransportConfig, UpstreamClient, UpstreamSet},
     values::join_path,
 };
-use http::{HeaderName, Uri, uri::PathAndQuery};
+use http::{HeaderName, Method, Uri, uri::PathAndQuery};
 
 /// The most pointers of one API.
 const MAX_POINTERS: usize = 32;
@@ -52,66 +55,62 @@ struct ApiSettings {
     url_pointers: Box<[UrlPointer]>,
 }
 
-impl ApiConfig {
-    /// Returns every reason why the setting is unusable for any agent, each prefixed with its member.
-    pub fn problems(&self) -> Vec<String> {
-        let mut problems = self.compile_settings().err().unwrap_or_default();
-        let base = self.base.as_ref().map(|base| base.replace("{id}", "id"));
-        problems.extend(base.and_then(|base| parse_base(&base).err()).map(|why| format!("base: {why}")));
-        if !REWRITE_SIZES.contains(&self.max_rewrite.get()) {
-            problems.push("max_rewrite: is not between 1KiB and 16MiB".to_owned());
-        }
-        problems
+/// Returns every reason why a setting `api` is unusable for any agent, each prefixed with its member.
+pub fn api_config_problems(config: &ApiConfig) -> Vec<String> {
+    let mut problems = compile_settings(config).err().unwrap_or_default();
+    let base = config.base.as_ref().map(|base| base.replace("{id}", "id"));
+    problems.extend(base.and_then(|base| parse_base(&base).err()).map(|why| format!("base: {why}")));
+    if !REWRITE_SIZES.contains(&config.max_rewrite.get()) {
+        problems.push("max_rewrite: is not between 1KiB and 16MiB".to_owned());
     }
+    problems
+}
 
-    fn compile_settings(&self) -> Result<ApiSettings, Vec<String>> {
-        let mut problems = Vec::new();
-        let preset = self.preset.map(super::preset::ApiPreset::routes);
-        let routes = ApiRouteTable::compile(&self.routes, self.preset).map_err(|errors| problems.extend(errors)).ok();
-        let session = self.compile_session(preset.as_ref(), routes.as_ref());
-        let session = session.map_err(|why| problems.push(format!("session{why}"))).ok().flatten();
-        let of_preset = || preset.iter().flat_map(|preset| preset.url_pointers.iter().copied()).collect();
-        let texts: Vec<&str> =
-            if self.rewrite.is_empty() { of_preset() } else { self.rewrite.iter().map(String::as_str).collect() };
-        if texts.len() > MAX_POINTERS {
-            problems.push(format!("rewrite: has more than {MAX_POINTERS} pointers"));
-        }
-        let mut url_pointers = Vec::with_capacity(texts.len());
-        for (index, text) in texts.iter().enumerate().take(MAX_POINTERS) {
-            match UrlPointer::compile(text) {
-                Ok(pointer) => url_pointers.push(pointer),
-                Err(why) => problems.push(format!("rewrite[{index}]: '{text}' {why}")),
-            }
-        }
-        match routes {
-            Some(routes) if problems.is_empty() => {
-                Ok(ApiSettings { routes, session, url_pointers: url_pointers.into() })
-            }
-            _ => Err(problems),
+fn compile_settings(config: &ApiConfig) -> Result<ApiSettings, Vec<String>> {
+    let mut problems = Vec::new();
+    let preset = config.preset.map(super::preset::ApiPreset::routes);
+    let routes = ApiRouteTable::compile(&config.routes, config.preset).map_err(|errors| problems.extend(errors)).ok();
+    let session = compile_session(config, preset.as_ref(), routes.as_ref());
+    let session = session.map_err(|why| problems.push(format!("session{why}"))).ok().flatten();
+    let of_preset = || preset.iter().flat_map(|preset| preset.url_pointers.iter().copied()).collect();
+    let texts: Vec<&str> =
+        if config.rewrite.is_empty() { of_preset() } else { config.rewrite.iter().map(String::as_str).collect() };
+    if texts.len() > MAX_POINTERS {
+        problems.push(format!("rewrite: has more than {MAX_POINTERS} pointers"));
+    }
+    let mut url_pointers = Vec::with_capacity(texts.len());
+    for (index, text) in texts.iter().enumerate().take(MAX_POINTERS) {
+        match UrlPointer::compile(text) {
+            Ok(pointer) => url_pointers.push(pointer),
+            Err(why) => problems.push(format!("rewrite[{index}]: '{text}' {why}")),
         }
     }
+    match routes {
+        Some(routes) if problems.is_empty() => Ok(ApiSettings { routes, session, url_pointers: url_pointers.into() }),
+        _ => Err(problems),
+    }
+}
 
-    fn compile_session(
-        &self,
-        preset: Option<&PresetRoutes>,
-        routes: Option<&ApiRouteTable>,
-    ) -> Result<Option<SessionKey>, String> {
-        let Some(ApiSessionConfig { header, query, path }) = &self.session else {
-            let header = preset.and_then(|preset| preset.session_header);
-            return Ok(header.map(|name| SessionKey::Header(HeaderName::from_static(name))));
-        };
-        match (header, query, path) {
-            (Some(name), None, None) => {
-                let name = name.parse().map_err(|_| format!(".header: '{name}' is not a header name"))?;
-                Ok(Some(SessionKey::Header(name)))
-            }
-            (None, Some(name), None) => Ok(Some(SessionKey::Query(name.as_str().into()))),
-            (None, None, Some(name)) if routes.is_none_or(|routes| routes.has_parameter(name)) => {
-                Ok(Some(SessionKey::Path(name.as_str().into())))
-            }
-            (None, None, Some(name)) => Err(format!(".path: no route has {{{name}}}")),
-            _ => Err(": set one of header, query and path".to_owned()),
+fn compile_session(
+    config: &ApiConfig,
+    preset: Option<&PresetRoutes>,
+    routes: Option<&ApiRouteTable>,
+) -> Result<Option<SessionKey>, String> {
+    let Some(ApiSessionConfig { header, query, path }) = &config.session else {
+        let header = preset.and_then(|preset| preset.session_header);
+        return Ok(header.map(|name| SessionKey::Header(HeaderName::from_static(name))));
+    };
+    match (header, query, path) {
+        (Some(name), None, None) => {
+            let name = name.parse().map_err(|_| format!(".header: '{name}' is not a header name"))?;
+            Ok(Some(SessionKey::Header(name)))
         }
+        (None, Some(name), None) => Ok(Some(SessionKey::Query(name.as_str().into()))),
+        (None, None, Some(name)) if routes.is_none_or(|routes| routes.has_parameter(name)) => {
+            Ok(Some(SessionKey::Path(name.as_str().into())))
+        }
+        (None, None, Some(name)) => Err(format!(".path: no route has {{{name}}}")),
+        _ => Err(": set one of header, query and path".to_owned()),
     }
 }
 
@@ -121,7 +120,7 @@ impl AgentApiBuilder<'_> {
     /// # Errors
     /// Every reason why the API cannot be served for this agent.
     pub(in crate::gateway) fn build(&self) -> Result<AgentApi, Vec<String>> {
-        let ApiSettings { routes, session, url_pointers } = self.config.compile_settings()?;
+        let ApiSettings { routes, session, url_pointers } = compile_settings(self.config)?;
         let base = self.base_of(&self.agent.endpoint).map_err(|why| vec![why])?;
         let is_same_server = EndpointOrigin::from(&base) == EndpointOrigin::from(&self.agent.endpoint);
         let mut agent = self.agent.with_endpoint(base.clone());
@@ -224,6 +223,15 @@ fn origin_of_endpoint(endpoint: &AgentEndpoint) -> Box<str> {
 }
 
 impl AgentApi {
+    /// Returns the route that lets a request pass.
+    ///
+    /// # Errors
+    /// 400, 404 or 405.
+    pub(in crate::gateway) fn find_route(&self, method: &Method, request: &ApiRequest) -> Result<&ApiRoute, Fault> {
+        check_api_path(&request.path)?;
+        self.routes.find(method, request.path_of_route())
+    }
+
     /// Returns path and query of a request to the agent.
     pub(super) fn upstream_path(&self, path: &str, query: Option<&str>) -> Option<PathAndQuery> {
         let base = if self.base_path.is_empty() { "/" } else { &self.base_path };

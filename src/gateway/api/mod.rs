@@ -15,8 +15,9 @@ mod route_table;
 mod session_key;
 mod url_mapping;
 
-pub(super) use api_handler::handle_api_request;
+pub(super) use api_handler::{admission_request, find_api, handle_api_request};
 pub use api_hosts::{ApiHostRule, ApiHosts};
+pub use api_target::api_config_problems;
 pub(super) use api_target::{AgentApi, AgentApiBuilder};
 pub use config::{ApiConfig, ApiRouteConfig, ApiSessionConfig};
 pub use preset::ApiPreset;

@@ -117,7 +117,7 @@ impl ApiRoute {
     ///
     /// # Errors
     /// 403.
-    pub(super) fn check_caller(&self, caller: &Caller) -> Result<()> {
+    pub(in crate::gateway) fn check_caller(&self, caller: &Caller) -> Result<()> {
         let is_open = self.callers.is_empty() && self.groups.is_empty();
         // As in grants, a wildcard means callers with a credential.
         let is_named = |glob: &Glob| glob.matches(&caller.id) && (glob.is_exact() || !caller.is_anonymous());

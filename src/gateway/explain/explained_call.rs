@@ -11,18 +11,19 @@ use crate::{
     gateway::{
         admission::{
             AdmissionPipeline, AdmissionRecorder as _, AdmissionRequest, CallInput, CallSource, CallerContext,
-            IncomingRequest, InputSource,
+            CheckedCall, IncomingRequest, InputSource,
         },
+        api::{admission_request, find_api},
         call_handler::{InputLocation, agent_query, check_method},
         content_negotiation,
         gateway_state::{ConfigSnapshot, Gateway},
-        path_router::{self, InvokeTarget, RequestKind},
+        path_router::{self, ApiRequest, InvokeTarget, RequestKind},
         tasks::TaskOptions,
         websocket,
     },
     http_server::request_validation::HeadLimits,
 };
-use http::{HeaderValue, header, request};
+use http::{HeaderMap, HeaderValue, header, request};
 use std::{num::NonZeroU32, sync::Arc};
 
 /// Explains a request: passes it through every step of a call except the call itself. Nothing is charged, and nothing
@@ -85,18 +86,14 @@ impl ExplainedCall<'_> {
         }
         dry_run.begin_step(DecisionStep::Path);
         let head = prepared.request.head.clone();
-        let invoke = call_target(&head)?;
+        let invoke = match call_target(&head)? {
+            ExplainedTarget::Invoke(invoke) => invoke,
+            ExplainedTarget::Api(request) => return self.decide_api_request(dry_run, prepared, &request).await,
+        };
         let location = if invoke.from_query { InputLocation::Query } else { InputLocation::Body };
         let request = AdmissionRequest {
             source: CallSource::HttpRequest,
-            caller: CallerContext {
-                headers: &head.headers,
-                client_certificate: None,
-                address: prepared.address,
-                is_secure: prepared.is_secure,
-                forwarded_host: None,
-                assumed_key: prepared.assumed_key.as_deref(),
-            },
+            caller: caller_context(prepared, &head.headers),
             target: invoke.call,
             query: head.uri.query(),
             calls: NonZeroU32::MIN,
@@ -129,13 +126,7 @@ impl ExplainedCall<'_> {
             None => "the call has no key",
         };
         dry_run.skip(DecisionStep::IdempotencyKey, key_detail);
-        let awaited = admission.inspect_admission(dry_run, &checked)?;
-        let mut detail = format!("{} calls to the agent are in progress", checked.route().in_flight());
-        if let Some(setting) = awaited {
-            detail.push_str("; the call would wait for a slot, for at most limits.concurrency.queue_timeout");
-            dry_run.set_rule(DecisionStep::Concurrency, DecidingRule::of_concurrency(setting));
-        }
-        dry_run.add_detail(DecisionStep::Concurrency, detail);
+        inspect_concurrency(&admission, dry_run, &checked)?;
         dry_run.begin_step(DecisionStep::Agent);
         dry_run.add_detail(DecisionStep::Agent, "not called: this is a dry run");
         let outgoing = OutgoingCall {
@@ -156,6 +147,61 @@ impl ExplainedCall<'_> {
     }
 }
 
+impl ExplainedCall<'_> {
+    /// Decides a request to an agent's own API.
+    async fn decide_api_request(
+        &self,
+        dry_run: &mut DryRun<'_>,
+        prepared: &PreparedRequest,
+        request: &ApiRequest,
+    ) -> std::result::Result<(), Undecided> {
+        let Self { gateway, config } = *self;
+        let admission = AdmissionPipeline { gateway, config };
+        let head = &prepared.request.head;
+        let caller = caller_context(prepared, &head.headers);
+        let admission_request = admission_request(request, caller, head.uri.query());
+        let authorized = admission.authorize(dry_run, &admission_request).await?;
+        dry_run.begin_step(DecisionStep::Operation);
+        let api = find_api(authorized.route())?;
+        let route = api.find_route(&head.method, request)?;
+        dry_run.add_detail(DecisionStep::Operation, format!("the route {} of the agent's API", route.label()));
+        route.check_caller(authorized.caller())?;
+        dry_run.begin_step(DecisionStep::Input);
+        dry_run.add_detail(DecisionStep::Input, "the body passes without validation");
+        inspect_concurrency(&admission, dry_run, &admission.pass_body(authorized))?;
+        dry_run.begin_step(DecisionStep::Agent);
+        dry_run.add_detail(DecisionStep::Agent, "not called: this is a dry run");
+        Ok(())
+    }
+}
+
+fn caller_context<'p>(prepared: &'p PreparedRequest, headers: &'p HeaderMap) -> CallerContext<'p> {
+    CallerContext {
+        headers,
+        client_certificate: None,
+        address: prepared.address,
+        is_secure: prepared.is_secure,
+        forwarded_host: None,
+        assumed_key: prepared.assumed_key.as_deref(),
+    }
+}
+
+/// Notes whether the call would get a slot of its agent.
+fn inspect_concurrency(
+    admission: &AdmissionPipeline<'_>,
+    dry_run: &mut DryRun<'_>,
+    checked: &CheckedCall,
+) -> std::result::Result<(), Undecided> {
+    let awaited = admission.inspect_admission(dry_run, checked)?;
+    let mut detail = format!("{} calls to the agent are in progress", checked.route().in_flight());
+    if let Some(setting) = awaited {
+        detail.push_str("; the call would wait for a slot, for at most limits.concurrency.queue_timeout");
+        dry_run.set_rule(DecisionStep::Concurrency, DecidingRule::of_concurrency(setting));
+    }
+    dry_run.add_detail(DecisionStep::Concurrency, detail);
+    Ok(())
+}
+
 /// Notes what the input is.
 fn describe_input(dry_run: &mut DryRun<'_>, input: &CallInput) {
     match input {
@@ -169,8 +215,14 @@ fn describe_input(dry_run: &mut DryRun<'_>, input: &CallInput) {
     }
 }
 
+/// A request that can be explained.
+enum ExplainedTarget<'a> {
+    Invoke(InvokeTarget<'a>),
+    Api(ApiRequest),
+}
+
 /// Returns the call that a request asks for.
-fn call_target(head: &request::Parts) -> std::result::Result<InvokeTarget<'_>, Undecided> {
+fn call_target(head: &request::Parts) -> std::result::Result<ExplainedTarget<'_>, Undecided> {
     let not_explained = |what: &str| {
         let message = format!("Only calls to agents are explained (this is {what})");
         Err(Undecided::NotExplained(Fault::new(FaultCode::InvalidInput, message)))
@@ -181,13 +233,13 @@ fn call_target(head: &request::Parts) -> std::result::Result<InvokeTarget<'_>, U
             if invoke.from_query {
                 content_negotiation::refuse_event_stream_request(&head.headers)?;
             }
-            Ok(invoke)
+            Ok(ExplainedTarget::Invoke(invoke))
         }
+        RequestKind::Api(request) => Ok(ExplainedTarget::Api(request)),
         RequestKind::Directory(..) => not_explained("a request of the directory"),
         RequestKind::Pipeline => not_explained("a pipeline"),
         RequestKind::Task(..) => not_explained("a request about a task"),
         RequestKind::Pair => not_explained("the pairing of a page"),
         RequestKind::OpenAi(_) => not_explained("a request of OpenAI's API"),
-        RequestKind::Api(_) => not_explained("a request to the agent's own API"),
     }
 }

@@ -1,6 +1,9 @@
 //! The answer to `POST /chat/completions`, whole and in chunks.
 
-use super::agent_answer::{AgentAnswer, TokenUsage};
+use super::{
+    agent_answer::{AgentAnswer, TokenUsage},
+    json_object::with_member,
+};
 use serde_json::{Value, json};
 
 /// What all objects of an answer have in common.
@@ -16,7 +19,7 @@ pub(super) struct AnswerIdentity {
 
 /// Returns a chat completion.
 pub(super) fn chat_completion(identity: &AnswerIdentity, answer: &AgentAnswer) -> Value {
-    let mut completion = json!({
+    let completion = json!({
         "id": format!("chatcmpl-{}", identity.id),
         "object": "chat.completion",
         "created": identity.created,
@@ -28,10 +31,10 @@ pub(super) fn chat_completion(identity: &AnswerIdentity, answer: &AgentAnswer) -
             "finish_reason": "stop",
         }],
     });
-    if let Some(usage) = answer.usage {
-        completion["usage"] = chat_usage(usage);
+    match answer.usage {
+        Some(usage) => with_member(completion, "usage", chat_usage(usage)),
+        None => completion,
     }
-    completion
 }
 
 /// Returns a chunk with a part of the text; the first one also has the role.
@@ -47,9 +50,7 @@ pub(super) fn last_chat_chunk(identity: &AnswerIdentity) -> Value {
 
 /// Returns the chunk with the usage, which has no choice.
 pub(super) fn usage_chunk(identity: &AnswerIdentity, usage: Option<TokenUsage>) -> Value {
-    let mut chunk = chunk(identity, json!([]));
-    chunk["usage"] = usage.map_or(Value::Null, chat_usage);
-    chunk
+    with_member(chunk(identity, json!([])), "usage", usage.map_or(Value::Null, chat_usage))
 }
 
 fn chunk(identity: &AnswerIdentity, choices: Value) -> Value {

@@ -8,6 +8,7 @@ mod completion_stream;
 mod config;
 mod conversation;
 mod input_mapping;
+mod json_object;
 mod model_list;
 mod openai_error;
 mod openai_handler;

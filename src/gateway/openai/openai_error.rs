@@ -1,6 +1,6 @@
 //! Faults in the shape that OpenAI's clients read. The status decides what they do: 429 and 503 are tried again.
 
-use super::conversation::PARAMETER_MEMBER;
+use super::{conversation::PARAMETER_MEMBER, json_object::with_member};
 use crate::fault::{Blame, Fault, FaultCode};
 use serde_json::{Value, json};
 
@@ -26,12 +26,9 @@ pub(in crate::gateway) fn to_openai_error(fault: &Fault, request_id: &str) -> Va
         .iter()
         .map(|violation| json!({"pointer": violation.pointer, "message": violation.message}))
         .collect();
-    let mut error = json!({"message": fault.message(), "type": kind, "param": parameter, "code": code});
-    if !violations.is_empty() {
-        error["violations"] = violations.into();
-    }
-    error["request_id"] = request_id.into();
-    json!({"error": error})
+    let message = fault.message();
+    let error = json!({"message": message, "type": kind, "param": parameter, "code": code, "request_id": request_id});
+    json!({"error": if violations.is_empty() { error } else { with_member(error, "violations", violations) }})
 }
 
 #[cfg(test)]

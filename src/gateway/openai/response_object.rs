@@ -3,15 +3,15 @@
 use super::{
     agent_answer::{AgentAnswer, TokenUsage},
     chat_completion::AnswerIdentity,
+    json_object::with_member,
 };
 use serde_json::{Value, json};
 
 /// Returns a complete response.
 pub(super) fn response_object(identity: &AnswerIdentity, answer: &AgentAnswer) -> Value {
-    let mut response = skeleton(identity, "completed");
-    response["output"] = json!([output_message(identity, &answer.text, "completed")]);
-    response["usage"] = answer.usage.map_or(Value::Null, response_usage);
-    response
+    let output = json!([output_message(identity, &answer.text, "completed")]);
+    let response = with_member(skeleton(identity, "completed"), "output", output);
+    with_member(response, "usage", answer.usage.map_or(Value::Null, response_usage))
 }
 
 /// The events of a stream, which are numbered.
@@ -29,8 +29,7 @@ impl<'a> ResponseEvents<'a> {
     /// Returns the events before the text.
     pub(super) fn begin(&mut self) -> Vec<Value> {
         let response = skeleton(self.identity, "in_progress");
-        let mut message = output_message(self.identity, "", "in_progress");
-        message["content"] = json!([]);
+        let message = with_member(output_message(self.identity, "", "in_progress"), "content", json!([]));
         vec![
             self.event("response.created", json!({"response": response})),
             self.event("response.in_progress", json!({"response": response})),
@@ -61,23 +60,20 @@ impl<'a> ResponseEvents<'a> {
 
     /// Returns the event of a failure after the stream has begun.
     pub(super) fn failed(&mut self, code: &str, message: &str) -> Value {
-        let mut response = skeleton(self.identity, "failed");
-        response["error"] = json!({"code": code, "message": message});
+        let error = json!({"code": code, "message": message});
+        let response = with_member(skeleton(self.identity, "failed"), "error", error);
         self.event("response.failed", json!({"response": response}))
     }
 
-    fn event(&mut self, kind: &str, mut members: Value) -> Value {
-        members["type"] = kind.into();
-        members["sequence_number"] = self.next_number.into();
+    fn event(&mut self, kind: &str, members: Value) -> Value {
+        let number = self.next_number;
         self.next_number += 1;
-        members
+        with_member(with_member(members, "type", kind), "sequence_number", number)
     }
 
-    fn of_part(&self, mut members: Value) -> Value {
-        members["item_id"] = message_id(self.identity).into();
-        members["output_index"] = 0.into();
-        members["content_index"] = 0.into();
-        members
+    fn of_part(&self, members: Value) -> Value {
+        let members = with_member(members, "item_id", message_id(self.identity));
+        with_member(with_member(members, "output_index", 0), "content_index", 0)
     }
 }
 

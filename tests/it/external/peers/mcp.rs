@@ -1,23 +1,19 @@
-//! An MCP server behind the gateway, used by the clients of fastmcp and of the MCP SDK, in both eras of the protocol.
+//! An MCP server behind the gateway, used by the clients of fastmcp and of the MCP SDKs for Python and TypeScript, in both
+//! eras of the protocol.
 
-use super::{run_client, run_script, server::PeerServer};
-use crate::support::gateway::gateway;
-use serde_json::json;
+use super::{Peer, run_node, server::PeerServer};
 
 const PEER: &str = "peers/mcp";
 
 #[tokio::test]
-async fn r30_the_clients_of_fastmcp_and_the_mcp_sdk_work_through_the_gateway() {
+async fn r30_the_clients_of_fastmcp_and_the_mcp_sdks_work_through_the_gateway() {
     let server = PeerServer::start(PEER, &["server.py"], |python, port| {
         python.arg("server.py").arg(port.to_string());
     })
     .await;
-    let url = server.url("/mcp");
-    let direct = tokio::task::spawn_blocking(move || run_script(PEER, &url, None)).await.unwrap();
-    assert!(direct.status.success(), "without the gateway: {}", String::from_utf8_lossy(&direct.stderr));
-    let document =
-        json!({"id": "tools", "name": "Tools", "endpoint": server.url("/mcp"), "authentication": {"type": "api_key"}});
-    let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [tools], api: {preset: mcp}}\n";
-    let gate = gateway().document(document).section(rules).start().await;
-    assert_eq!(run_client(PEER, &gate, "/agents/tools/api").await.trim(), "ok");
+    let peer = Peer { name: PEER, server: &server, preset: "mcp", endpoint: "/mcp" };
+    run_node("mcp.mjs", server.url("/mcp"), None).await;
+    let gate = peer.start_gateway().await;
+    run_node("mcp.mjs", gate.url("/agents/peer/api"), Some(&gate)).await;
+    assert_eq!(peer.run_client_twice("/mcp").await, ["ok", "ok"]);
 }

@@ -1,6 +1,6 @@
-//! OpenAI's SDK for Python, and LangChain's `ChatOpenAI`, call agents as models.
+//! OpenAI's SDKs for Python and JavaScript, and LangChain's `ChatOpenAI`, call agents as models.
 
-use super::run_client;
+use super::{run_client, run_node};
 use crate::support::{
     agent::{Agent, ReceivedRequest, Step, http_response, json_response, write},
     gateway::gateway,
@@ -23,7 +23,7 @@ fn repeat(request: &ReceivedRequest) -> Vec<Step> {
 }
 
 #[tokio::test]
-async fn r11_openais_sdk_and_langchain_call_agents_unchanged() {
+async fn r11_openais_sdks_and_langchain_call_agents_unchanged() {
     let agent = Agent::scripted(repeat).await;
     let broken = Agent::with_steps(http_response("500 Internal Server Error", "text/plain", "Traceback")).await;
     let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [limited], rate_limit: 2/s}\n";
@@ -36,5 +36,6 @@ async fn r11_openais_sdk_and_langchain_call_agents_unchanged() {
         .start()
         .await;
     assert_eq!(run_client("peers/openai", &gate, "/openai/v1").await.trim(), "ok");
+    run_node("openai.mjs", gate.url("/openai/v1"), Some(&gate)).await;
     assert!(agent.requests().iter().all(|request| request.header("authorization").is_none()));
 }
