@@ -182,7 +182,7 @@ async fn r43_the_agents_errors_and_streams_pass_as_they_are_and_at_once() {
 #[tokio::test]
 async fn r40_a_reply_that_ends_early_ends_the_callers_connection() {
     let agent = Agent::with_steps(vec![
-        write("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"a\":"),
+        write("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 100000\r\n\r\n{\"a\":"),
         Step::Close,
     ])
     .await;
@@ -403,4 +403,28 @@ async fn r30_an_api_that_cannot_be_served_is_refused_with_its_place() {
         let output = output(api);
         assert!(output.contains(problem), "{api}: {output}");
     }
+}
+
+#[tokio::test]
+async fn r5_a_body_that_does_not_begin_holds_no_slot_of_the_agent() {
+    let agent = Agent::echo().await;
+    let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - agents: [planner]\n      max_concurrency: 1\n      api: \
+                 {routes: [{methods: [GET, POST], path: /**}]}\n";
+    let gate = gateway().agent("planner", &agent).section(rules).start().await;
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(gate.address()).await.unwrap();
+        let key = gate.key("team-a");
+        let head = format!(
+            "POST /agents/planner/api/threads HTTP/1.1\r\nHost: gate\r\nX-API-Key: {key}\r\nContent-Length: 5\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        silent.push(stream);
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    for _ in 0..3 {
+        send(keyed(&gate, "GET", "/agents/planner/api/threads")).await.expect_ok();
+    }
+    silent[0].write_all(b"{\"a\"}").await.unwrap();
+    assert_eq!(read_response(&mut silent[0]).await.unwrap().status, 200);
 }

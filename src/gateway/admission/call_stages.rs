@@ -48,6 +48,11 @@ impl AuthorizedCall {
         &self.caller
     }
 
+    /// Returns when the call must end.
+    pub(in crate::gateway) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
     /// Sends the call to the agent's API, in this session.
     pub(in crate::gateway) fn set_upstream(&mut self, upstream: UpstreamSet, session_hash: Option<u64>) {
         self.upstream = Some(upstream);

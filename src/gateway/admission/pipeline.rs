@@ -216,9 +216,9 @@ impl AdmissionPipeline<'_> {
         Ok(CheckedCall { authorized, operation, input })
     }
 
-    /// Lets the body of a request to an agent's API pass unread.
-    pub(in crate::gateway) fn pass_body(&self, authorized: AuthorizedCall) -> CheckedCall {
-        CheckedCall { authorized, operation: 0, input: CallInput::Streamed(Bytes::new()) }
+    /// Lets the input of a request to an agent's API pass unchecked.
+    pub(in crate::gateway) fn pass_input(&self, authorized: AuthorizedCall, input: CallInput) -> CheckedCall {
+        CheckedCall { authorized, operation: 0, input }
     }
 
     /// Acquires the concurrency permit and builds the proof (step 10).

@@ -20,8 +20,9 @@ use crate::{
     http_server::ServeOutcome,
     transport::{Admission as _, HeaderMutations},
 };
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, request, uri::PathAndQuery};
-use std::{num::NonZeroU32, sync::Arc};
+use std::{num::NonZeroU32, sync::Arc, time::Instant};
 
 /// Handles a request to an agent's API (steps 5 to 12).
 pub(in crate::gateway) async fn handle_api_request(
@@ -43,25 +44,30 @@ pub(in crate::gateway) async fn handle_api_request(
     authorized.set_upstream(api.upstream.clone(), session);
     let path = upstream_path(&api, &request, head)?;
     let max_body = api.max_body_size.unwrap_or_else(|| exchange.config.max_streamed_body_size.get());
-    check_declared_length(exchange, max_body)?;
-    let checked = admission.pass_body(authorized);
+    let input = read_beginning(exchange, authorized.deadline(), max_body).await?;
+    let checked = admission.pass_input(authorized, input);
     let AdmittedCall { admitted, input } = admission.admit(exchange.call, checked).await?;
     let call = ApiCall { api, admitted, path, max_body };
     call.run(exchange, &request, input).await
 }
 
-/// Refuses a body that says that it is too large, before the agent is called.
+/// Reads the beginning of the body before the call takes its slot, which a caller that sends nothing would hold.
 ///
 /// # Errors
-/// 413.
-fn check_declared_length(exchange: &mut Exchange<'_>, max_body: usize) -> Result<()> {
+/// 413 for a body that says that it is too large, 408 for one that does not begin.
+async fn read_beginning(exchange: &mut Exchange<'_>, deadline: Instant, max_body: usize) -> Result<CallInput> {
     exchange.call.begin_step(DecisionStep::Input);
-    let deadline = exchange.call.arrived_at();
-    let length = IncomingBody::new(&mut *exchange.session, deadline).content_length();
+    let mut incoming = IncomingBody::new(&mut *exchange.session, deadline);
+    if incoming.detect_empty() {
+        return Ok(CallInput::Streamed(Bytes::new()));
+    }
+    let length = incoming.content_length();
     if length.is_some_and(|length| length > max_body as u64) {
         return Err(body_too_large(max_body).with_setting("agents.rules[].api.max_body_size"));
     }
-    Ok(())
+    let first = incoming.first_chunk().await?;
+    let is_complete = length == Some(first.len() as u64) && !first.is_empty();
+    Ok(if is_complete { CallInput::Complete(first) } else { CallInput::Streamed(first) })
 }
 
 /// Returns the API of an agent.

@@ -18,6 +18,8 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
 
+/// The longest body that is written with its head, in bytes.
+const MAX_WHOLE: usize = 16 << 10;
 /// Header fields whose value is one reference to a resource.
 const REFERENCES: [HeaderName; 2] = [header::LOCATION, header::CONTENT_LOCATION];
 
@@ -39,7 +41,8 @@ impl ApiResponder<'_, '_> {
             self.exchange.call.record_agent_error(Some(fault));
         }
         if self.rewrites(&reply) {
-            let BodyPrefix { bytes, complete } = self.read_document(&mut reply, &mut pump).await?;
+            let max_bytes = self.api.max_rewrite;
+            let BodyPrefix { bytes, complete } = self.read_document(&mut reply, &mut pump, max_bytes).await?;
             if !complete {
                 let fault =
                     Fault::new(FaultCode::AgentError, "The agent's document is too large for its URLs to be rewritten");
@@ -48,11 +51,29 @@ impl ApiResponder<'_, '_> {
             let mapping = self.mapping();
             let rewritten = rewrite_urls(&bytes, &self.api.url_pointers, &|url| mapping.map_absolute(url));
             let body = rewritten.map_or(bytes, Bytes::from);
-            let reply = CompleteReply { status: reply.status, headers, body };
-            let agent = agent_headers(self.admitted);
-            return self.exchange.respond_with_reply(reply, agent).await;
+            return self.respond_whole(reply.status, headers, body).await;
+        }
+        if reply.body.length().is_some_and(|length| length <= MAX_WHOLE as u64) {
+            // A small body is written with its head.
+            let BodyPrefix { bytes, .. } = self.read_document(&mut reply, &mut pump, MAX_WHOLE).await?;
+            return self.respond_whole(reply.status, headers, bytes).await;
         }
         self.stream(reply, headers, pump).await
+    }
+
+    async fn respond_whole(self, status: StatusCode, headers: HeaderMap, body: Bytes) -> CallResult<ServeOutcome> {
+        // RFC 9110 §8.6, §9.3.2: the length of a response without a body would be that of another response.
+        let is_head = self.exchange.session.head().method == Method::HEAD;
+        if is_head || status == StatusCode::NOT_MODIFIED {
+            return self.respond_without_body(status, headers).await;
+        }
+        let reply = CompleteReply { status, headers, body };
+        self.exchange.respond_with_reply(reply, agent_headers(self.admitted)).await
+    }
+
+    async fn respond_without_body(self, status: StatusCode, mut headers: HeaderMap) -> CallResult<ServeOutcome> {
+        agent_headers(self.admitted).add_to(&mut headers, self.exchange.call, None);
+        self.exchange.respond(ResponseHead { status, headers }, Bytes::new()).await
     }
 
     /// Whether the body is a document with URLs to rewrite.
@@ -90,9 +111,14 @@ impl ApiResponder<'_, '_> {
         headers
     }
 
-    /// Reads a document while watching the caller.
-    async fn read_document(&mut self, reply: &mut UpstreamReply, pump: &mut BodyPump) -> CallResult<BodyPrefix> {
-        let mut document = std::pin::pin!(reply.body.peek(self.api.max_rewrite));
+    /// Reads a body while watching the caller.
+    async fn read_document(
+        &mut self,
+        reply: &mut UpstreamReply,
+        pump: &mut BodyPump,
+        max_bytes: usize,
+    ) -> CallResult<BodyPrefix> {
+        let mut document = std::pin::pin!(reply.body.peek(max_bytes));
         loop {
             tokio::select! {
                 biased;
@@ -114,13 +140,12 @@ impl ApiResponder<'_, '_> {
             request.method != Method::HEAD && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let is_http11 = request.version == Version::HTTP_11;
         let length = reply.body.length().and_then(|length| usize::try_from(length).ok()).filter(|_| has_body);
-        agent_headers(self.admitted).add_to(&mut headers, self.exchange.call, length);
-        if has_body && length.is_none() && is_http11 {
-            headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
-        }
         if !has_body {
-            let reply = ResponseHead { status, headers };
-            return self.exchange.respond(reply, Bytes::new()).await;
+            return self.respond_without_body(status, headers).await;
+        }
+        agent_headers(self.admitted).add_to(&mut headers, self.exchange.call, length);
+        if length.is_none() && is_http11 {
+            headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
         if pump.is_body_sent() || self.exchange.session.body_state() != BodyState::Pending {
             self.exchange.session.prepare_keep_alive(self.exchange.connection).await;

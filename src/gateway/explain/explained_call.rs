@@ -168,7 +168,8 @@ impl ExplainedCall<'_> {
         route.check_caller(authorized.caller())?;
         dry_run.begin_step(DecisionStep::Input);
         dry_run.add_detail(DecisionStep::Input, "the body passes without validation");
-        inspect_concurrency(&admission, dry_run, &admission.pass_body(authorized))?;
+        let input = CallInput::Complete(prepared.request.body.clone().unwrap_or_default());
+        inspect_concurrency(&admission, dry_run, &admission.pass_input(authorized, input))?;
         dry_run.begin_step(DecisionStep::Agent);
         dry_run.add_detail(DecisionStep::Agent, "not called: this is a dry run");
         Ok(())
