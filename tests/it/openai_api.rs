@@ -180,3 +180,14 @@ async fn r28_keys_are_bearer_credentials_only_where_the_operator_says_so() {
     let with_header = gate.request("GET", "/openai/v1/models").header("X-API-Key", gate.key("team-a"));
     send(with_header).await.expect_ok();
 }
+
+#[tokio::test]
+async fn r5_malformed_requests_count_for_the_rate_of_their_caller() {
+    let agent = Agent::echo().await;
+    let limits = "limits: {per_caller: 3/h, per_address: null}\n";
+    let gate = gateway().agent("planner", &agent).section(KEYS_AS_BEARER).section(limits).start().await;
+    for status in [400, 400, 400, 429] {
+        assert_eq!(send(chat(&gate, &json!({"model": "planner"}))).await.status, status);
+    }
+    assert_eq!(agent.call_count(), 0);
+}

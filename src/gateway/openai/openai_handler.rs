@@ -18,7 +18,7 @@ use crate::{
     gateway::{
         admission::{
             AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, AuthorizedCall, CallSource, InputSource,
-            LocalAccess, LocalCaller,
+            LocalAccess, LocalCaller, rate_limit_account,
         },
         call::{CallError, CallResult, CallState},
         exchange::{AgentHeaders, Exchange},
@@ -97,7 +97,15 @@ async fn read_request(exchange: &mut Exchange<'_>, endpoint: CompletionEndpoint)
     exchange.call.begin_step(DecisionStep::Input);
     let body = exchange.read_own_body(config.contract.max_body_size.get(), BODY_TIMEOUT).await?;
     let bounds = contract::JsonBounds { max_depth: config.contract.max_depth };
-    endpoint.parse(&contract::parse_json(&body, &bounds)?)
+    match contract::parse_json(&body, &bounds).and_then(|body| endpoint.parse(&body)) {
+        Ok(request) => Ok(request),
+        Err(fault) => {
+            // A request that names no call that limits could charge counts as one of the directory.
+            let account = rate_limit_account(&caller, exchange.connection.client_address());
+            exchange.gateway.limits.acquire_for_directory(&account, false).await?;
+            Err(fault)
+        }
+    }
 }
 
 async fn authorize(exchange: &mut Exchange<'_>, request: &CompletionRequest) -> Result<AuthorizedCall> {

@@ -152,7 +152,8 @@ async fn a_look_up_that_its_caller_gives_up_leaves_no_claim() {
     let gateway = gateway(&server).await;
     server.behave(FakeBehavior::DelaysClaims(Duration::from_millis(100)));
     assert!(tokio::time::timeout(Duration::from_millis(10), look_up(&gateway, "k")).await.is_err());
-    eventually(|| server.key_counts() == (1, 0)).await;
+    // The claim is there after 100 ms, and may be released at once.
+    tokio::time::sleep(Duration::from_millis(150)).await;
     eventually(|| server.key_counts() == (0, 0)).await;
 }
 
