@@ -221,7 +221,7 @@ async fn a_killed_gateway_frees_its_slots(server: StateServer) {
         };
         let ((status, waited), ()) = tokio::join!(waiting, kill);
         assert_eq!(status, 200);
-        assert!(waited > Duration::from_secs(3), "the lease lasts for seconds after the death: {waited:?}");
+        assert!(waited < Duration::from_secs(9), "the lease ends five seconds after the last exchange: {waited:?}");
         let both = join_all((0..6).map(|call| fleet.call(1 + call % 2, 300))).await;
         assert_eq!(both, [200; 6]);
     };
@@ -268,10 +268,14 @@ async fn calls_go_on_through_outages(server: StateServer) {
                 assert_eq!(fleet.peak_of(300).await, 6);
             })
             .await;
-        fleet.counts.peak.store(0, SeqCst);
-        let of_one = join_all((0..12).map(|_| fleet.call(0, 500))).await;
-        assert_eq!(of_one, [200; 12]);
-        assert_eq!(fleet.counts.peak.load(SeqCst), 6, "one gateway may use all slots again");
+        // The others keep a slot for their next calls for a second or so.
+        eventually("one gateway may use all slots again", async || {
+            fleet.counts.peak.store(0, SeqCst);
+            let of_one = join_all((0..12).map(|_| fleet.call(0, 500))).await;
+            assert_eq!(of_one, [200; 12]);
+            fleet.counts.peak.load(SeqCst) == 6
+        })
+        .await;
     }
 }
 
