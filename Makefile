@@ -38,7 +38,7 @@ test:
 		$(CARGO) test --locked --lib --bins --tests --no-run $(PACKAGES); \
 		timeout $(TEST_LIMIT) $(CARGO) test --locked --lib --bins $(PACKAGES); \
 		timeout $(TEST_LIMIT) $(CARGO) test --locked --test it -- --test-threads=1 overload::; \
-		timeout $(TEST_LIMIT) $(CARGO) test --locked --test it -- --skip overload::; \
+		timeout $(TEST_LIMIT) $(CARGO) test --locked --test it -- --skip overload:: --skip external::peers::large::; \
 	fi
 
 # The tests that need neither the network nor programs other than those of a build: all but those of the modules named
@@ -59,7 +59,7 @@ test-unit:
 # Every client and server of the frameworks, from their package registries; `make test` runs the fastest of them.
 test-peers:
 	@tests/setup $(TEST_NEEDS)
-	$(CARGO) test --locked --test it -- --include-ignored --test-threads=2 external::peers::
+	$(CARGO) test --locked --test it -- --test-threads=2 external::peers::
 
 # Everything to run before a commit.
 check:

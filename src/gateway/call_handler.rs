@@ -19,7 +19,7 @@ use crate::{
     explain::DecisionStep,
     fault::{Fault, FaultCode, Result},
     http_server::ServeOutcome,
-    transport::{Admission as _, HeaderMutations},
+    transport::Admission as _,
 };
 use http::{HeaderName, HeaderValue, request};
 use std::sync::Arc;
@@ -104,12 +104,7 @@ async fn forward_to_agent(
     if query.is_input || matches!(input, CallInput::Batch(_)) {
         set_json_headers(&mut headers);
     }
-    let forwarding = HeaderMutations {
-        forwarded: Some(&forwarded),
-        credential_headers: exchange.config.auth.credential_headers(),
-        set: &gateway_headers,
-        passes_conditions: false,
-    };
+    let forwarding = exchange.config.header_mutations(&forwarded, &gateway_headers);
     let sent_at = exchange.call.record_sent();
     let head = UpstreamHead {
         call_id: exchange.call.id(),

@@ -3,8 +3,8 @@
 
 use super::{
     admission::{
-        AdmissionPipeline, AdmissionRecorder as _, AgentAuthorization, BodyAccount, IncomingBody, LocalAccess,
-        LocalCaller, rate_limit_account,
+        AdmissionPipeline, AdmissionRecorder as _, Admitted, AgentAuthorization, BodyAccount, IncomingBody,
+        LocalAccess, LocalCaller, rate_limit_account,
     },
     call::{Call, CallError, CallResult, CallState},
     caller_connection::CallerConnection,
@@ -308,7 +308,11 @@ pub(in crate::gateway) struct AgentHeaders<'a> {
     pub(in crate::gateway) rate_limit_status: Option<&'a RateLimitStatus>,
 }
 
-impl AgentHeaders<'_> {
+impl<'a> AgentHeaders<'a> {
+    /// Returns those of an admitted call.
+    pub(in crate::gateway) fn of(admitted: &'a Admitted) -> Self {
+        Self { route: admitted.agent_route(), rate_limit_status: admitted.rate_limit_status() }
+    }
     /// Adds the headers of the call, the length, and the headers of the agent to an agent's response.
     pub(in crate::gateway) fn add_to(&self, headers: &mut HeaderMap, call: &Call, length: Option<usize>) {
         add_call_headers(headers, call, self.rate_limit_status);

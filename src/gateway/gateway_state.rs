@@ -17,11 +17,11 @@ use crate::{
     task::TaskManager,
     telemetry::{AccessLog, Event, Metrics, ShadowRule, redact},
     trace::Tracer,
-    transport::UpstreamClient,
+    transport::{HeaderMutations, UpstreamClient},
     values::ByteSize,
 };
 use arc_swap::ArcSwap;
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 use std::{sync::Arc, time::Duration};
 
 /// Everything that one configuration puts into force. Immutable; a reload swaps the whole snapshot.
@@ -58,6 +58,18 @@ pub struct ConfigSnapshot {
     pub api_hosts: ApiHosts,
     /// Traces; `None` records none, and passes the callers' own context through.
     pub tracer: Option<Arc<Tracer>>,
+}
+
+impl ConfigSnapshot {
+    /// Returns what changes in a caller's header fields: no credential of a caller passes.
+    pub(super) fn header_mutations<'a>(
+        &'a self,
+        forwarded: &'a HeaderValue,
+        set: &'a [(HeaderName, HeaderValue)],
+    ) -> HeaderMutations<'a> {
+        let credential_headers = self.auth.credential_headers();
+        HeaderMutations { forwarded: Some(forwarded), credential_headers, set, passes_conditions: false }
+    }
 }
 
 /// The gateway: the current config snapshot, and the state that outlives every configuration.

@@ -62,6 +62,8 @@ fn the_commands_select_tests_by_the_name_of_the_module() {
         ("Makefile", "not test(/(^|::)external::/)"),
         ("Makefile", "--skip external::"),
         (".config/nextest.toml", "test(/(^|::)external::/)"),
+        ("Makefile", "--skip external::peers::large::"),
+        (".config/nextest.toml", "default-filter = 'not test(/^external::peers::large::/)'"),
     ] {
         let text = fs::read_to_string(repository().join(file)).unwrap();
         assert!(text.contains(filter), "{file} does not contain {filter}");

@@ -136,10 +136,8 @@ impl ApiCall {
             headers: &headers,
             query: None,
             forwarding: HeaderMutations {
-                forwarded: Some(&forwarded),
-                credential_headers: exchange.config.auth.credential_headers(),
-                set: &set,
                 passes_conditions: true,
+                ..exchange.config.header_mutations(&forwarded, &set)
             },
             instruction: None,
             trace: exchange.call.trace_scope(),

@@ -68,11 +68,11 @@ impl ApiResponder<'_, '_> {
             return self.respond_without_body(status, headers).await;
         }
         let reply = CompleteReply { status, headers, body };
-        self.exchange.respond_with_reply(reply, agent_headers(self.admitted)).await
+        self.exchange.respond_with_reply(reply, AgentHeaders::of(self.admitted)).await
     }
 
     async fn respond_without_body(self, status: StatusCode, mut headers: HeaderMap) -> CallResult<ServeOutcome> {
-        agent_headers(self.admitted).add_to(&mut headers, self.exchange.call, None);
+        AgentHeaders::of(self.admitted).add_to(&mut headers, self.exchange.call, None);
         self.exchange.respond(ResponseHead { status, headers }, Bytes::new()).await
     }
 
@@ -143,7 +143,7 @@ impl ApiResponder<'_, '_> {
         if !has_body {
             return self.respond_without_body(status, headers).await;
         }
-        agent_headers(self.admitted).add_to(&mut headers, self.exchange.call, length);
+        AgentHeaders::of(self.admitted).add_to(&mut headers, self.exchange.call, length);
         if length.is_none() && is_http11 {
             headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
@@ -193,10 +193,6 @@ impl ApiResponder<'_, '_> {
             }
         }
     }
-}
-
-fn agent_headers(admitted: &Admitted) -> AgentHeaders<'_> {
-    AgentHeaders { route: admitted.agent_route(), rate_limit_status: admitted.rate_limit_status() }
 }
 
 /// Returns a `Link` field (RFC 8288) with the links that lead below the gateway; the others are left out.

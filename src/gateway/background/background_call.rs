@@ -16,7 +16,7 @@ use crate::{
         upstream::{UpstreamHead, UpstreamTarget, gateway_headers, send_upstream, set_json_headers},
     },
     trace::SpanScope,
-    transport::{Admission as _, BodyPrefix, HeaderMutations, RequestBody, UpstreamReply},
+    transport::{Admission as _, BodyPrefix, RequestBody, UpstreamReply},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -112,12 +112,7 @@ impl BackgroundCall {
     /// Sends the input; a batch returns a complete reply.
     async fn send(&mut self) -> Result<BackgroundReply> {
         let input = std::mem::replace(&mut self.input, CallInput::Streamed(Bytes::new()));
-        let forwarding = HeaderMutations {
-            forwarded: Some(&self.forwarded),
-            credential_headers: self.config.auth.credential_headers(),
-            set: &self.gateway_headers,
-            passes_conditions: false,
-        };
+        let forwarding = self.config.header_mutations(&self.forwarded, &self.gateway_headers);
         let head = UpstreamHead {
             call_id: &self.call_id,
             target: UpstreamTarget::Operation,

@@ -12,7 +12,7 @@ use crate::{
         upstream::{build_gateway_headers, set_json_headers},
     },
     telemetry::redact,
-    transport::{self, HeaderMutations, RequestBody, UpstreamCall},
+    transport::{self, RequestBody, UpstreamCall},
     values::redact_known_secrets,
 };
 use http::{HeaderName, HeaderValue, Method, header, request};
@@ -68,12 +68,7 @@ pub(super) fn preview_outgoing_call(outgoing: &OutgoingCall<'_>, config: &Config
         query: outgoing.query,
         headers: &headers,
         body: RequestBody::Empty,
-        header_mutations: HeaderMutations {
-            forwarded: Some(&forwarded),
-            credential_headers: config.auth.credential_headers(),
-            set: &set,
-            passes_conditions: false,
-        },
+        header_mutations: config.header_mutations(&forwarded, &set),
         instruction: None,
         metrics: None,
         trace: None,

@@ -29,7 +29,7 @@ use crate::{
         },
     },
     http_server::{ResponseHead, ServeOutcome},
-    transport::{Admission as _, HeaderMutations, UpstreamReply},
+    transport::{Admission as _, UpstreamReply},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -159,12 +159,7 @@ impl Completion {
             target: UpstreamTarget::Operation,
             headers: &headers,
             query: None,
-            forwarding: HeaderMutations {
-                forwarded: Some(&forwarded),
-                credential_headers: exchange.config.auth.credential_headers(),
-                set: &set,
-                passes_conditions: false,
-            },
+            forwarding: exchange.config.header_mutations(&forwarded, &set),
             instruction: None,
             trace: exchange.call.trace_scope(),
         };
@@ -196,7 +191,7 @@ impl Completion {
             let body = [stream.begin(), stream.part(&answer), stream.end()].concat();
             let headers = HeaderMap::from_iter(event_stream_headers());
             let reply = CompleteReply { status: StatusCode::OK, headers, body: body.into() };
-            return exchange.respond_with_reply(reply, agent_headers(admitted)).await;
+            return exchange.respond_with_reply(reply, AgentHeaders::of(admitted)).await;
         }
         let body = match self.endpoint {
             CompletionEndpoint::ChatCompletions => chat_completion(&self.identity, &answer),
@@ -204,7 +199,7 @@ impl Completion {
         };
         let body = Bytes::from(body.to_string());
         let reply = CompleteReply { status: StatusCode::OK, headers: json_headers(), body };
-        exchange.respond_with_reply(reply, agent_headers(admitted)).await
+        exchange.respond_with_reply(reply, AgentHeaders::of(admitted)).await
     }
 
     /// Writes the parts of the answer as the agent sends them.
@@ -215,7 +210,7 @@ impl Completion {
         mut agent: AgentStream,
     ) -> CallResult<ServeOutcome> {
         let mut headers = HeaderMap::from_iter(event_stream_headers());
-        agent_headers(admitted).add_to(&mut headers, exchange.call, None);
+        AgentHeaders::of(admitted).add_to(&mut headers, exchange.call, None);
         if exchange.session.head().version == http::Version::HTTP_11 {
             headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
         }
@@ -268,10 +263,6 @@ fn event_stream_headers() -> [(http::HeaderName, HeaderValue); 2] {
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream; charset=utf-8")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-cache")),
     ]
-}
-
-fn agent_headers(admitted: &Admitted) -> AgentHeaders<'_> {
-    AgentHeaders { route: admitted.agent_route(), rate_limit_status: admitted.rate_limit_status() }
 }
 
 /// The reply of the agent, while the caller is watched.

@@ -13,7 +13,6 @@ use crate::{
         upstream::number_idempotency_key,
     },
     trace::{SpanKind, SpanScope, TraceOrigin},
-    transport::HeaderMutations,
     values::json,
 };
 use bytes::Bytes;
@@ -64,12 +63,7 @@ impl PipelineRun {
             return Err(Fault::new(FaultCode::Timeout, "The time of the pipeline ended before this step"));
         }
         let headers = step_headers(&self.headers, index);
-        let forwarding = HeaderMutations {
-            forwarded: Some(&self.forwarded),
-            credential_headers: self.config.auth.credential_headers(),
-            set: &[],
-            passes_conditions: false,
-        };
+        let forwarding = self.config.header_mutations(&self.forwarded, &[]);
         let subrequest = Subrequest {
             context: self.connection.caller_context(&headers),
             forwarding,

@@ -154,9 +154,7 @@ impl Responder<'_, '_> {
         if let Some(label) = self.admitted.version().and_then(|version| version.label.clone()) {
             headers.entry(AGENT_VERSION).or_insert(label);
         }
-        let agent =
-            AgentHeaders { route: self.admitted.agent_route(), rate_limit_status: self.admitted.rate_limit_status() };
-        agent.add_to(&mut headers, self.exchange.call, length);
+        AgentHeaders::of(self.admitted).add_to(&mut headers, self.exchange.call, length);
         ResponseHead { status, headers }
     }
 

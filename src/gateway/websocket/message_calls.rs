@@ -16,7 +16,7 @@ use crate::{
         subrequest::{Subrequest, SubrequestReply, SubrequestSender, SubrequestTrace},
     },
     trace::{SpanKind, TraceOrigin},
-    transport::{HeaderMutations, WebSocketConnection, WebSocketEvent},
+    transport::{WebSocketConnection, WebSocketEvent},
 };
 use bytes::Bytes;
 use http::{HeaderValue, header};
@@ -197,12 +197,7 @@ impl MessageCalls<'_> {
         admission.charge_address(session.connection.client_address()).await?;
         let subrequest = Subrequest {
             context: session.caller_context(),
-            forwarding: HeaderMutations {
-                forwarded: Some(&self.session.forwarded),
-                credential_headers: config.auth.credential_headers(),
-                set: &[],
-                passes_conditions: false,
-            },
+            forwarding: config.header_mutations(&self.session.forwarded, &[]),
             call_id: Some(self.session.call.id()),
             exempt_from_shedding: false,
             agent: &self.session.agent,

@@ -1,6 +1,6 @@
 //! A LangGraph server behind the gateway, called by `langgraph_sdk` and `RemoteGraph`.
 
-use super::{Peer, server::PeerServer};
+use crate::external::peers::{Peer, server::PeerServer};
 use serde_json::{Map, Value};
 
 const PEER: &str = "peers/langgraph";
@@ -14,7 +14,6 @@ fn failures(outcomes: &str) -> Map<String, Value> {
 }
 
 #[tokio::test]
-#[ignore = "`make test-peers` runs it"]
 async fn r30_every_method_of_langgraph_sdk_and_remote_graph_works_through_the_gateway() {
     let server = PeerServer::start(PEER, &["graph.py", "langgraph.json"], |python, port| {
         python.args(["-m", "langgraph_cli", "dev", "--no-browser", "--no-reload", "--port", &port.to_string()]);
