@@ -314,12 +314,11 @@ impl CompileRoute for AgentRouteCompiler {
     }
 
     fn additional_servers(&self, route: &Route) -> Vec<EndpointOrigin> {
-        let addresses = route.upstream.breaker_states().map(|(address, _)| address.parse::<AgentEndpoint>());
-        addresses
-            .flatten()
-            .filter(|endpoint| *endpoint != route.agent.endpoint)
-            .map(|endpoint| (&endpoint).into())
-            .collect()
+        let own = EndpointOrigin::from(&route.agent.endpoint);
+        let upstreams = std::iter::once(&route.upstream).chain(route.api.iter().map(|api| api.upstream()));
+        let addresses = upstreams.flat_map(|upstream| upstream.breaker_states());
+        let endpoints = addresses.filter_map(|(address, _)| address.parse::<AgentEndpoint>().ok());
+        endpoints.map(|endpoint| EndpointOrigin::from(&endpoint)).filter(|server| *server != own).collect()
     }
 
     fn operator_servers(&self) -> Vec<EndpointOrigin> {

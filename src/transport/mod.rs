@@ -46,7 +46,9 @@ pub use config::{
 pub use credential_destinations::CredentialDestinations;
 pub use endpoint_probe::{EndpointProbe, ProbeFailure, ProbeReply, ProbeRequest, ProbeResult, ReachedEndpoint};
 pub use endpoint_transport::EndpointTransport;
-pub use headers::{HeaderMutations, build_forwarded, filter_api_reply_headers, filter_reply_headers};
+pub use headers::{
+    HeaderMutations, build_forwarded, filter_api_reply_headers, filter_reply_headers, forwarded_header_problem,
+};
 pub use local::{LeaseGrant, LocalRuntimeConfig};
 pub use matrix::MatrixConfig;
 pub use session_affinity::stable_hash;

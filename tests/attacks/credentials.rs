@@ -109,14 +109,16 @@ async fn r52_a_publishers_name_reaches_no_broker_and_no_socket_by_the_operators_
 #[tokio::test]
 async fn r41_servers_of_additional_endpoints_and_of_the_operators_names_have_an_owner() {
     let (own, second, named) = (Agent::echo().await, Agent::echo().await, Agent::echo().await);
+    let api = Agent::echo().await;
     let agents = format!(
         "agents:\n  sources: [agents.json]\n  rules:\n    - agents: [multi]\n      settings: \
-         {{additional_endpoints: ['{}']}}\n",
-        second.url()
+         {{additional_endpoints: ['{}']}}\n      api: {{preset: langgraph, base: '{}'}}\n",
+        second.url(),
+        api.url()
     );
     let map = format!("resolver:\n  map: {{'agent://planner.example.com': '{}'}}\n", named.url());
     let gate = gateway().section(PUBLISHERS).agent("multi", &own).section(&agents).section(&map).start().await;
-    for server in [&second, &named] {
+    for server in [&second, &named, &api] {
         let document = json!({"id": "evil", "name": "E", "endpoint": server.url()});
         let error = publish(&gate, "team-a", &document).await.expect_fault(400, "InvalidInput");
         assert!(error.to_string().contains("another owner's agent"), "{error}");

@@ -394,6 +394,9 @@ async fn r30_an_api_that_cannot_be_served_is_refused_with_its_place() {
             "agents.rules[0].api.hosts[0]: 'a.example' needs a rule that names one agent",
         ),
         ("{preset: langgraph, session: {}}", "agents.rules[0].api.session: set one of header, query and path"),
+        ("{preset: langgraph, session: {header: Set-Cookie2 x}}", "agents.rules[0].api.session.header"),
+        ("{preset: langgraph, session: {header: Transfer-Encoding}}", "agents.rules[0].api.session.header"),
+        ("{preset: langgraph, session: {header: Authorization}}", "agents.rules[0].api.session.header"),
         ("{preset: langgraph, session: {path: other}}", "agents.rules[0].api.session.path: no route has {other}"),
         ("{preset: langgraph, rewrite: [url]}", "agents.rules[0].api.rewrite[0]: 'url' does not begin with a slash"),
         ("{preset: langgraph, max_rewrite: 1B}", "agents.rules[0].api.max_rewrite"),
@@ -426,4 +429,29 @@ async fn r5_a_body_that_does_not_begin_holds_no_slot_of_the_agent() {
     }
     silent[0].write_all(b"{\"a\"}").await.unwrap();
     assert_eq!(read_response(&mut silent[0]).await.unwrap().status, 200);
+}
+
+#[tokio::test]
+async fn r69_the_header_that_names_a_session_reaches_the_agent_and_comes_back() {
+    let agent = Agent::scripted(|request| {
+        let session = request.header("x-conversation").unwrap_or("none").to_owned();
+        vec![write(format!("HTTP/1.1 200 OK\r\nX-Conversation: {session}\r\nContent-Length: 0\r\n\r\n"))]
+    })
+    .await;
+    let gate = start(&agent, "{routes: [{methods: [GET], path: /**}], session: {header: X-Conversation}}").await;
+    let answer = send(keyed(&gate, "GET", "/agents/planner/api/").header("X-Conversation", "c1")).await;
+    assert_eq!((answer.status, answer.header("x-conversation")), (200, Some("c1")));
+}
+
+#[tokio::test]
+async fn r20_a_large_document_is_rewritten_as_a_small_one_is() {
+    let agent = Agent::scripted(|request| {
+        let url = format!("http://{}/a", request.header("host").unwrap());
+        json_response(&json!({"items": vec![json!({"url": url}); 5_000]}))
+    })
+    .await;
+    let gate = start(&agent, "{routes: [{methods: [GET], path: /**}], rewrite: ['/items/*/url']}").await;
+    let answer = send(keyed(&gate, "GET", "/agents/planner/api/list")).await.expect_ok();
+    let url = json!(gate.url("/agents/planner/api/a"));
+    assert!(answer["items"].as_array().unwrap().iter().all(|item| item["url"] == url));
 }

@@ -191,3 +191,19 @@ async fn r5_malformed_requests_count_for_the_rate_of_their_caller() {
     }
     assert_eq!(agent.call_count(), 0);
 }
+
+#[tokio::test]
+async fn r43_an_event_that_is_too_long_ends_the_stream_with_an_error_and_loses_nothing_silently() {
+    let long = format!("data: \"H\"\n\ndata: \"{}\"\n\n", "x".repeat(1 << 20));
+    let agent = Agent::with_steps(vec![
+        write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"),
+        write(long),
+        Step::Close,
+    ])
+    .await;
+    let gate = gateway().agent("planner", &agent).section(KEYS_AS_BEARER).start().await;
+    let mut body = hi("planner");
+    body["stream"] = json!(true);
+    let text = send(chat(&gate, &body)).await.text();
+    assert!(text.contains("\"server_error\"") && !text.contains("[DONE]"), "{text}");
+}

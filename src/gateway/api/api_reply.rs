@@ -17,9 +17,12 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Version, header};
+use std::sync::Arc;
 
 /// The longest body that is written with its head, in bytes.
 const MAX_WHOLE: usize = 16 << 10;
+/// The longest document whose URLs are rewritten at once, in bytes.
+const MAX_INLINE_REWRITE: usize = 64 << 10;
 /// Header fields whose value is one reference to a resource.
 const REFERENCES: [HeaderName; 2] = [header::LOCATION, header::CONTENT_LOCATION];
 
@@ -27,7 +30,7 @@ const REFERENCES: [HeaderName; 2] = [header::LOCATION, header::CONTENT_LOCATION]
 pub(super) struct ApiResponder<'r, 'a> {
     pub(super) exchange: &'r mut Exchange<'a>,
     pub(super) admitted: &'r Admitted,
-    pub(super) api: &'r AgentApi,
+    pub(super) api: &'r Arc<AgentApi>,
     /// What callers use in place of the API's base.
     pub(super) public: String,
 }
@@ -48,9 +51,7 @@ impl ApiResponder<'_, '_> {
                     Fault::new(FaultCode::AgentError, "The agent's document is too large for its URLs to be rewritten");
                 return Err(fault.with_setting("agents.rules[].api.max_rewrite").into());
             }
-            let mapping = self.mapping();
-            let rewritten = rewrite_urls(&bytes, &self.api.url_pointers, &|url| mapping.map_absolute(url));
-            let body = rewritten.map_or(bytes, Bytes::from);
+            let body = self.rewrite(bytes).await?;
             return self.respond_whole(reply.status, headers, body).await;
         }
         if reply.body.length().is_some_and(|length| length <= MAX_WHOLE as u64) {
@@ -85,8 +86,25 @@ impl ApiResponder<'_, '_> {
             && reply.body.length() != Some(0)
     }
 
+    /// Returns a document with the URLs for callers. A large one is rewritten on a thread of its own, so that it delays no
+    /// other call.
+    async fn rewrite(&self, document: Bytes) -> Result<Bytes, Fault> {
+        let (api, public) = (Arc::clone(self.api), self.public.clone());
+        let is_large = document.len() > MAX_INLINE_REWRITE;
+        let rewrite = move || {
+            let mapping = api.url_mapping(&public);
+            let rewritten = rewrite_urls(&document, &api.url_pointers, &|url| mapping.map_absolute(url));
+            rewritten.map_or(document, Bytes::from)
+        };
+        if !is_large {
+            return Ok(rewrite());
+        }
+        let rewritten = tokio::task::spawn_blocking(rewrite).await;
+        rewritten.map_err(|why| Fault::from(FaultCode::Internal).with_detail(why))
+    }
+
     fn mapping(&self) -> UrlMapping<'_> {
-        UrlMapping { origin: &self.api.origin, base_path: &self.api.base_path, public: &self.public }
+        self.api.url_mapping(&self.public)
     }
 
     /// Returns the header fields for the caller, with references that lead to the gateway.
@@ -139,10 +157,10 @@ impl ApiResponder<'_, '_> {
         let has_body =
             request.method != Method::HEAD && !matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let is_http11 = request.version == Version::HTTP_11;
-        let length = reply.body.length().and_then(|length| usize::try_from(length).ok()).filter(|_| has_body);
         if !has_body {
             return self.respond_without_body(status, headers).await;
         }
+        let length = reply.body.length().and_then(|length| usize::try_from(length).ok());
         AgentHeaders::of(self.admitted).add_to(&mut headers, self.exchange.call, length);
         if length.is_none() && is_http11 {
             headers.insert(header::TRANSFER_ENCODING, HeaderValue::from_static("chunked"));

@@ -4,16 +4,16 @@ use super::{
     api_path::check_api_path,
     config::{ApiConfig, ApiSessionConfig},
     json_url_rewrite::UrlPointer,
-    preset::{PresetBase, PresetRoutes},
+    preset::{ApiPreset, PresetBase, PresetRoutes},
     route_table::{ApiRoute, ApiRouteTable},
     session_key::SessionKey,
-    url_mapping::origin_of,
+    url_mapping::{UrlMapping, origin_of},
 };
 use crate::{
     agent::{AddressSyntax, Agent, AgentEndpoint, EndpointOrigin},
     fault::Fault,
     gateway::path_router::ApiRequest,
-    transport::{TransportConfig, UpstreamClient, UpstreamSet},
+    transport::{TransportConfig, UpstreamClient, UpstreamSet, forwarded_header_problem},
     values::join_path,
 };
 use http::{HeaderName, Method, Uri, uri::PathAndQuery};
@@ -68,7 +68,7 @@ pub fn api_config_problems(config: &ApiConfig) -> Vec<String> {
 
 fn compile_settings(config: &ApiConfig) -> Result<ApiSettings, Vec<String>> {
     let mut problems = Vec::new();
-    let preset = config.preset.map(super::preset::ApiPreset::routes);
+    let preset = config.preset.map(ApiPreset::routes);
     let routes = ApiRouteTable::compile(&config.routes, config.preset).map_err(|errors| problems.extend(errors)).ok();
     let session = compile_session(config, preset.as_ref(), routes.as_ref());
     let session = session.map_err(|why| problems.push(format!("session{why}"))).ok().flatten();
@@ -102,8 +102,9 @@ fn compile_session(
     };
     match (header, query, path) {
         (Some(name), None, None) => {
+            let problem = forwarded_header_problem(name).map(|why| format!(".header: {why}"));
             let name = name.parse().map_err(|_| format!(".header: '{name}' is not a header name"))?;
-            Ok(Some(SessionKey::Header(name)))
+            problem.map_or(Ok(Some(SessionKey::Header(name))), Err)
         }
         (None, Some(name), None) => Ok(Some(SessionKey::Query(name.as_str().into()))),
         (None, None, Some(name)) if routes.is_none_or(|routes| routes.has_parameter(name)) => {
@@ -127,7 +128,7 @@ impl AgentApiBuilder<'_> {
         if is_same_server {
             agent = agent.with_addresses(self.agent.addresses.clone());
         }
-        let preset = self.config.preset.map(super::preset::ApiPreset::routes);
+        let preset = self.config.preset.map(ApiPreset::routes);
         let mut settings = self.settings.clone();
         if self.config.base.is_some() {
             // The operator names this server; the document's own further endpoints have no API there.
@@ -135,8 +136,9 @@ impl AgentApiBuilder<'_> {
         }
         settings.additional_endpoints = self.bases_of_additional_endpoints(settings.additional_endpoints.take())?;
         let of_preset = preset.iter().flat_map(|preset| preset.forwarded_headers.iter().map(|name| (*name).to_owned()));
-        settings.forwarded_headers =
-            Some(settings.forwarded_headers.take().into_iter().flatten().chain(of_preset).collect());
+        let of_session = session.iter().filter_map(SessionKey::header).map(|name| name.as_str().to_owned());
+        let forwarded = settings.forwarded_headers.take().into_iter().flatten();
+        settings.forwarded_headers = Some(forwarded.chain(of_preset).chain(of_session).collect());
         let upstream = self.transport.compile_upstream_set(&agent, &settings)?;
         let reply_headers = session.iter().filter_map(SessionKey::header).cloned().collect();
         Ok(AgentApi {
@@ -223,6 +225,11 @@ fn origin_of_endpoint(endpoint: &AgentEndpoint) -> Box<str> {
 }
 
 impl AgentApi {
+    /// Returns the endpoints of the API.
+    pub(in crate::gateway) fn upstream(&self) -> &UpstreamSet {
+        &self.upstream
+    }
+
     /// Returns the route that lets a request pass.
     ///
     /// # Errors
@@ -230,6 +237,11 @@ impl AgentApi {
     pub(in crate::gateway) fn find_route(&self, method: &Method, request: &ApiRequest) -> Result<&ApiRoute, Fault> {
         check_api_path(&request.path)?;
         self.routes.find(method, request.path_of_route())
+    }
+
+    /// Returns the mapping of the API's URLs to those below `public`.
+    pub(super) fn url_mapping<'a>(&'a self, public: &'a str) -> UrlMapping<'a> {
+        UrlMapping { origin: &self.origin, base_path: &self.base_path, public }
     }
 
     /// Returns path and query of a request to the agent.

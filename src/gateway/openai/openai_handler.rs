@@ -14,7 +14,7 @@ use crate::{
     contract,
     directory::DirectoryResponse,
     explain::DecisionStep,
-    fault::{Fault, Result},
+    fault::{Fault, FaultCode, Result},
     gateway::{
         admission::{
             AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, AuthorizedCall, CallSource, InputSource,
@@ -238,6 +238,11 @@ impl Completion {
                 Some(chunk) => events.push(chunk),
                 None => events.take_rest(),
             };
+            if !events.can_append_event() {
+                // The rest of such an event would be lost.
+                let fault = Fault::new(FaultCode::AgentError, "An event of the agent's stream is too long");
+                return Ok(writer.fail(&mut stream, fault).await);
+            }
             let failure = if is_last { detector.finish() } else { detector.push(&ready) };
             if let Some(fault) = failure {
                 return Ok(writer.fail(&mut stream, fault).await);

@@ -45,7 +45,7 @@ impl EventSplitter {
     }
 
     /// Returns whether the stream may end with an event of the gateway; the buffered bytes are then dropped.
-    pub(super) fn can_append_event(&self) -> bool {
+    pub(in crate::gateway) fn can_append_event(&self) -> bool {
         !self.inside_long_event
     }
 

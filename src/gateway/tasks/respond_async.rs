@@ -64,7 +64,7 @@ pub(in crate::gateway) async fn respond_with_task(
 ) -> CallResult<ServeOutcome> {
     let TaskOptions { manager, preferences, callback_url } = options;
     let admitted = Arc::clone(&background.admitted);
-    let agent = AgentHeaders::of(admitted);
+    let agent = AgentHeaders::of(&admitted);
     let version = admitted.version().and_then(|version| version.label.clone());
     let new_task = NewTask {
         owner: owner_key(admitted.caller(), admitted.peer()),

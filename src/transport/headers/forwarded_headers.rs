@@ -39,6 +39,12 @@ impl ForwardedHeaders {
         if problems.is_empty() { Ok(headers) } else { Err(problems) }
     }
 
+    /// Returns why a field with this name can reach no agent.
+    pub(in crate::transport) fn problem_of(name: &str) -> Option<String> {
+        let problems = Self::compile(&[name.to_owned()]).err()?;
+        problems.into_iter().next().map(|problem| problem.trim_start_matches("forwarded_headers[0]: ").to_owned())
+    }
+
     /// Whether a caller's field reaches the agent. Names with underscores never do: they are another spelling of a name
     /// with hyphens for many web frameworks.
     pub(super) fn contains(&self, name: &HeaderName) -> bool {

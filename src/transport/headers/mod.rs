@@ -131,6 +131,11 @@ fn quote_unless_token(text: &str) -> Cow<'_, str> {
     inner.into()
 }
 
+/// Returns why a caller's field with this name can reach no agent; `None` if it can.
+pub fn forwarded_header_problem(name: &str) -> Option<String> {
+    ForwardedHeaders::problem_of(name)
+}
+
 /// Whether the gateway may send its credential to agents in the header `name`.
 pub(super) fn may_carry_credential(name: &HeaderName) -> bool {
     !is_reserved(name.as_str())
