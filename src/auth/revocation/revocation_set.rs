@@ -1,5 +1,5 @@
-//! The revocations that this gateway knows: a hash table in shards, so that a call that looks its credential up waits for
-//! nobody.
+//! The revocations that this gateway knows: a hash table in shards, so that a call that looks its credential up waits for no
+//! other.
 
 use super::{
     new_revocation::{NewRevocation, Revocation},

@@ -120,7 +120,7 @@ impl TokenRevocationRequest {
     }
 }
 
-/// Returns `exp` of a JWT. Its signature is not verified: whoever revokes a token has it, and the revocation concerns no
+/// Returns `exp` of a JWT. Its signature is not verified: a caller that revokes a token has it, and the revocation concerns no
 /// other.
 fn expiry_of(token: &str) -> Option<OffsetDateTime> {
     let claims = CompactJws::parse(token).ok()?.claims(json::MAX_DEPTH).ok()?;

@@ -31,7 +31,7 @@ pub struct StoredValue {
 /// Result of presenting what a value must be equal to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redemption {
-    /// It was equal, and the value is taken: nobody else redeems it.
+    /// It was equal, and the value is taken: no other attempt redeems it.
     Redeemed,
     /// It was not equal. After the last permitted attempt the value is deleted.
     Mismatch,

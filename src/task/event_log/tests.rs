@@ -454,7 +454,7 @@ async fn a_log_that_is_lost_is_continued_for_readers_that_had_everything_and_gon
         }
     });
     assert_eq!(looking.await.unwrap(), FaultCode::Overloaded);
-    // A log that nobody writes again.
+    // A log that no gateway writes again.
     server.lose_logs();
     let started = Instant::now();
     assert_eq!(read_all(&mut current).await, (vec![], NextEvent::Evicted));

@@ -343,7 +343,7 @@ async fn a_page_is_paired_with_all_gateways(mut server: StateServer) {
     // A restart of the gateway that issued the key changes nothing.
     one.restart(Vec::new()).await;
     assert_eq!(call_as_page(&one, &key).await, 200);
-    // While the server hangs or is gone, a key that was just checked is valid, and then nobody can tell.
+    // While the server hangs or is gone, a key that was just checked is valid, and then no gateway can tell.
     for is_paused in [true, false] {
         let code = new_code(&one).await;
         assert_eq!(call_as_page(&one, &key).await, 200);
@@ -372,7 +372,7 @@ async fn a_page_is_paired_with_all_gateways(mut server: StateServer) {
             assert_eq!(call_as_page(gate, "gpb_0000").await, 401);
         }
     }
-    // A server that lost its data has no pages: they are paired anew.
+    // A server that lost its data has no pages: they are paired again.
     server.lose_data().await;
     eventually_within(20 * SECOND, "the key is not known any more", async || call_as_page(&two, &key).await == 401)
         .await;

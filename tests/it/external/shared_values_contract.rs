@@ -160,7 +160,7 @@ async fn changes_are_read_in_pages_and_none_is_missed(mut server: StateServer) {
     };
     let (_, seen) = tokio::join!(futures_util::future::join_all(writers), follow);
     assert_eq!(seen, (1_000..1_040).chain(1_100..1_140).collect::<Vec<_>>());
-    // After a loss positions go on: a reader sees that they are behind its own, or what is stored anew.
+    // After a loss positions go on: a reader sees that they are behind its own, or what is stored again.
     let before = read_after(&one, 0).await.1.newest;
     server.lose_data().await;
     eventually_within(Duration::from_secs(20), "the empty server is used", async || {
