@@ -207,3 +207,26 @@ async fn r43_an_event_that_is_too_long_ends_the_stream_with_an_error_and_loses_n
     let text = send(chat(&gate, &body)).await.text();
     assert!(text.contains("\"server_error\"") && !text.contains("[DONE]"), "{text}");
 }
+
+#[tokio::test]
+async fn r43_a_stream_without_a_text_that_is_known_is_an_error_and_no_empty_answer() {
+    let agent = Agent::with_steps(vec![
+        write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"),
+        write("data: {\"word\": \"Hi\"}\n\ndata: [DONE]\n\n"),
+        Step::Close,
+    ])
+    .await;
+    let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [words], openai: {output: /word}}\n";
+    let builder = gateway().agent("planner", &agent).agent("words", &agent);
+    let gate = builder.section(KEYS_AS_BEARER).section(rules).start().await;
+    let streamed = |model: &str| {
+        let mut body = hi(model);
+        body["stream"] = json!(true);
+        send(chat(&gate, &body))
+    };
+    let text = streamed("planner").await.text();
+    assert!(text.contains("no text where it is expected") && !text.contains("[DONE]"), "{text}");
+    let whole = send(chat(&gate, &hi("planner"))).await;
+    assert_eq!((whole.status, &whole.json()["error"]["code"]), (502, &json!("AgentError")));
+    assert!(streamed("words").await.text().contains("\"content\":\"Hi\""));
+}

@@ -5,7 +5,8 @@ use crate::fault::{Fault, FaultCode, Result};
 use serde_json::Value;
 
 /// Properties that hold the text of an answer, in the order in which they count.
-const TEXT_PROPERTIES: [&str; 8] = ["output", "text", "content", "message", "answer", "result", "response", "delta"];
+const TEXT_PROPERTIES: [&str; 10] =
+    ["output", "text", "content", "message", "answer", "result", "response", "delta", "token", "chunk"];
 
 /// An agent's answer, or a part of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,10 +41,7 @@ impl AgentAnswer {
         match value.pointer(pointer) {
             Some(Value::String(text)) => Ok(Self { text: text.clone(), usage }),
             Some(other) => Ok(Self { text: other.to_string(), usage }),
-            None => {
-                let fault = Fault::new(FaultCode::AgentError, "The agent's answer has no text where it is expected");
-                Err(fault.with_setting("agents.rules[].openai.output"))
-            }
+            None => Err(no_text()),
         }
     }
 
@@ -62,6 +60,12 @@ impl AgentAnswer {
         };
         Self { text: text.unwrap_or_default(), usage: TokenUsage::find(&value) }
     }
+}
+
+/// Returns the fault for an answer without a text where it is expected.
+pub(super) fn no_text() -> Fault {
+    let fault = Fault::new(FaultCode::AgentError, "The agent's answer has no text where it is expected");
+    fault.with_setting("agents.rules[].openai.output")
 }
 
 /// Returns the text of an answer: a text, the message of a completion, the last of several messages, or the first property
@@ -151,6 +155,7 @@ mod tests {
             ("\"H\"", "H"),
             ("{\"choices\": [{\"delta\": {\"content\": \"H\"}}]}", "H"),
             ("{\"delta\": \"H\"}", "H"),
+            ("{\"token\": \"H\"}", "H"),
             ("{\"status\": \"working\"}", ""),
             ("plain", "plain"),
         ] {

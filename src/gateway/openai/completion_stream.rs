@@ -66,6 +66,11 @@ impl<'a> CompletionStream<'a> {
         }
     }
 
+    /// Returns whether there was a part with text.
+    pub(super) fn has_text(&self) -> bool {
+        self.has_text
+    }
+
     /// Returns what follows the text.
     pub(super) fn end(&mut self) -> Bytes {
         match self.endpoint {

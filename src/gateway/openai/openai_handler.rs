@@ -1,7 +1,7 @@
 //! A request of OpenAI's API: a list of models, or a call of the agent that `model` names.
 
 use super::{
-    agent_answer::AgentAnswer,
+    agent_answer::{AgentAnswer, no_text},
     chat_completion::{AnswerIdentity, chat_completion},
     completion_request::{CompletionEndpoint, CompletionRequest},
     completion_stream::CompletionStream,
@@ -223,6 +223,8 @@ impl Completion {
         let mut writer = StreamWriter { exchange };
         let mut events = EventSplitter::default();
         let mut detector = ErrorEventDetector::new(admitted.operation().declared_members);
+        // An agent whose events have no text that is known has not answered with an empty one.
+        let mut has_events = false;
         let begin = stream.begin();
         if !writer.write(begin, false).await {
             return Ok(ServeOutcome::Aborted);
@@ -249,6 +251,10 @@ impl Completion {
             }
             let parts = event_data(&ready).map(|data| AgentAnswer::from_event(&data, self.rule.as_deref()));
             let mut written: Vec<Bytes> = parts.map(|part| stream.part(&part)).collect();
+            has_events |= !written.is_empty();
+            if is_last && has_events && !stream.has_text() {
+                return Ok(writer.fail(&mut stream, no_text()).await);
+            }
             if is_last {
                 written.push(stream.end());
             }
@@ -314,11 +320,13 @@ impl AgentStream {
             return Ok(AgentAnswer::from_body(&body, rule)?);
         }
         let mut whole = AgentAnswer::default();
+        let mut has_events = false;
         for part in event_data(&body).map(|data| AgentAnswer::from_event(&data, rule)) {
+            has_events = true;
             whole.text.push_str(&part.text);
             whole.usage = part.usage.or(whole.usage);
         }
-        Ok(whole)
+        if has_events && whole.text.is_empty() { Err(no_text().into()) } else { Ok(whole) }
     }
 }
 
