@@ -97,8 +97,7 @@ fn compile_session(
     routes: Option<&ApiRouteTable>,
 ) -> Result<Option<SessionKey>, String> {
     let Some(ApiSessionConfig { header, query, path }) = &config.session else {
-        let header = preset.and_then(|preset| preset.session_header);
-        return Ok(header.map(|name| SessionKey::Header(HeaderName::from_static(name))));
+        return Ok(preset.and_then(|preset| preset.session).map(SessionKey::from));
     };
     match (header, query, path) {
         (Some(name), None, None) => {

@@ -13,7 +13,8 @@ pub struct ApiConfig {
     /// endpoint, whose credential it gets only if the credential's `destinations` list that server. Default: where the
     /// preset has it, else the root of the endpoint's server.
     pub base: Option<String>,
-    /// Routes of a framework or protocol: `langgraph`, `adk`, `agentcore`, `openai`, `mcp` or `a2a`. Default: none.
+    /// Routes of a framework or protocol: `langgraph`, `adk`, `agentcore`, `agent_framework`, `openai`, `mcp` or `a2a`.
+    /// Default: none.
     pub preset: Option<ApiPreset>,
     /// Further routes; at most 256. The first one that matches path and method decides. They precede those of the preset.
     /// Default: none.

@@ -4,14 +4,16 @@ use http::Method;
 
 /// The API of a framework or protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "snake_case")]
 pub enum ApiPreset {
     /// LangGraph servers (`langgraph_sdk`, `RemoteGraph`).
     Langgraph,
     /// The API server of Google's Agent Development Kit.
     Adk,
-    /// The runtime contract of Amazon Bedrock AgentCore, and servers of Microsoft Agent Framework with `/invocations`.
+    /// The runtime contract of Amazon Bedrock AgentCore.
     Agentcore,
+    /// Hosted agents of Microsoft Agent Framework (`/invocations`).
+    AgentFramework,
     /// Servers of OpenAI's API.
     Openai,
     /// A server of the Model Context Protocol (Streamable HTTP). Its messages pass unread.
@@ -26,12 +28,20 @@ pub(super) struct PresetRoutes {
     pub(super) routes: &'static [(&'static [Method], &'static str)],
     /// Where the API is, seen from the agent's endpoint.
     pub(super) base: PresetBase,
-    /// The header that names the caller's session.
-    pub(super) session_header: Option<&'static str>,
+    /// What names the caller's session.
+    pub(super) session: Option<PresetSession>,
     /// Pointers to absolute URLs in JSON documents.
     pub(super) url_pointers: &'static [&'static str],
     /// Header fields of the framework's own clients that reach the agent.
     pub(super) forwarded_headers: &'static [&'static str],
+}
+
+/// What names the session of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PresetSession {
+    Header(&'static str),
+    /// A parameter of the query.
+    Query(&'static str),
 }
 
 /// Where an API is, seen from the agent's endpoint.
@@ -63,7 +73,7 @@ impl ApiPreset {
                     (ALL, "/store/**"),
                 ],
                 base: PresetBase::Root,
-                session_header: None,
+                session: None,
                 url_pointers: &[],
                 forwarded_headers: &[],
             },
@@ -76,16 +86,30 @@ impl ApiPreset {
                     (POST, "/run_sse"),
                 ],
                 base: PresetBase::Root,
-                session_header: None,
+                session: None,
                 url_pointers: &[],
                 forwarded_headers: &[],
             },
             Self::Agentcore => PresetRoutes {
                 routes: &[(POST, "/invocations"), (GET, "/ping")],
                 base: PresetBase::Root,
-                session_header: Some("x-amzn-bedrock-agentcore-runtime-session-id"),
+                session: Some(PresetSession::Header("x-amzn-bedrock-agentcore-runtime-session-id")),
                 url_pointers: &[],
                 forwarded_headers: &["x-amzn-bedrock-agentcore-runtime-*"],
+            },
+            Self::AgentFramework => PresetRoutes {
+                routes: &[
+                    (POST, "/invocations"),
+                    (GET, "/invocations/{invocation_id}"),
+                    (POST, "/invocations/{invocation_id}/cancel"),
+                    (GET, "/invocations/docs/**"),
+                    (GET, "/readiness"),
+                ],
+                base: PresetBase::Root,
+                session: Some(PresetSession::Query("agent_session_id")),
+                url_pointers: &[],
+                // Not `x-agent-user-id`, which names a user.
+                forwarded_headers: &["x-agent-invocation-id", "x-client-*"],
             },
             Self::Openai => PresetRoutes {
                 routes: &[
@@ -102,14 +126,14 @@ impl ApiPreset {
                     (POST, "/audio/**"),
                 ],
                 base: PresetBase::Path("/v1"),
-                session_header: None,
+                session: None,
                 url_pointers: &[],
                 forwarded_headers: &["openai-beta", "x-stainless-*"],
             },
             Self::Mcp => PresetRoutes {
                 routes: &[(&[Method::GET, Method::POST, Method::DELETE], "/")],
                 base: PresetBase::Endpoint,
-                session_header: Some("mcp-session-id"),
+                session: Some(PresetSession::Header("mcp-session-id")),
                 url_pointers: &[],
                 forwarded_headers: &[],
             },
@@ -125,8 +149,16 @@ impl ApiPreset {
                     (ALL, "/v1/**"),
                 ],
                 base: PresetBase::Endpoint,
-                session_header: None,
-                url_pointers: &["/url", "/supportedInterfaces/*/url", "/additionalInterfaces/*/url"],
+                session: None,
+                url_pointers: &[
+                    "/url",
+                    "/supportedInterfaces/*/url",
+                    "/additionalInterfaces/*/url",
+                    // The extended card, as JSON-RPC returns it.
+                    "/result/url",
+                    "/result/supportedInterfaces/*/url",
+                    "/result/additionalInterfaces/*/url",
+                ],
                 forwarded_headers: &[],
             },
         }

@@ -179,8 +179,8 @@ mod tests {
 
     #[test]
     fn the_patterns_of_every_preset_compile() {
-        use ApiPreset::{A2a, Adk, Agentcore, Langgraph, Mcp, Openai};
-        for preset in [Langgraph, Adk, Agentcore, Openai, Mcp, A2a] {
+        use ApiPreset::{A2a, Adk, AgentFramework, Agentcore, Langgraph, Mcp, Openai};
+        for preset in [Langgraph, Adk, Agentcore, AgentFramework, Openai, Mcp, A2a] {
             let table = ApiRouteTable::compile(&[], Some(preset)).unwrap();
             assert_eq!(table.find(&Method::GET, "/admin").unwrap_err().http_status(), 404, "{preset:?}");
         }

@@ -1,6 +1,6 @@
 //! What names the session of a request to an agent's API, so that the requests of a session reach one endpoint.
 
-use super::route_table::ApiRoute;
+use super::{preset::PresetSession, route_table::ApiRoute};
 use crate::{auth::Caller, transport};
 use http::{HeaderName, request};
 
@@ -15,6 +15,15 @@ pub(super) enum SessionKey {
     Query(Box<str>),
     /// A parameter of the route's pattern.
     Path(Box<str>),
+}
+
+impl From<PresetSession> for SessionKey {
+    fn from(session: PresetSession) -> Self {
+        match session {
+            PresetSession::Header(name) => Self::Header(HeaderName::from_static(name)),
+            PresetSession::Query(name) => Self::Query(name.into()),
+        }
+    }
 }
 
 impl SessionKey {

@@ -12,6 +12,8 @@ const MAX_FAILURES: u32 = 3;
 pub(super) struct EngineHealth {
     failures: AtomicU32,
     is_open: AtomicBool,
+    /// How often the breaker has opened.
+    openings: AtomicU32,
     last_error: Mutex<String>,
     changed: Notify,
 }
@@ -34,6 +36,7 @@ impl EngineHealth {
     pub(super) fn record_failure(&self, why: &str, is_certain: bool) {
         let failures = self.failures.fetch_add(1, Relaxed) + 1;
         if (is_certain || failures >= MAX_FAILURES) && !self.is_open.swap(true, Relaxed) {
+            self.openings.fetch_add(1, Relaxed);
             why.clone_into(&mut self.last_error.lock());
             tracing::warn!(
                 error = why,
@@ -44,8 +47,17 @@ impl EngineHealth {
         }
     }
 
-    /// Closes the breaker after a successful heartbeat.
-    pub(super) fn close(&self) {
+    /// Returns how often the breaker has opened.
+    pub(super) fn openings(&self) -> u32 {
+        self.openings.load(Relaxed)
+    }
+
+    /// Closes the breaker after a successful heartbeat, unless it has opened since the heartbeat began: the answer is older
+    /// than the failure then.
+    pub(super) fn close(&self, openings_at_start: u32) {
+        if self.openings() != openings_at_start {
+            return;
+        }
         self.failures.store(0, Relaxed);
         if self.is_open.swap(false, Relaxed) {
             tracing::info!("the shared state is available again");
@@ -81,9 +93,11 @@ mod tests {
         assert_eq!(health.last_error().as_deref(), Some("timed out"));
         health.record_success();
         assert!(health.is_open(), "a late answer closes nothing");
-        health.close();
+        health.close(health.openings());
         assert!(!health.is_open() && health.last_error().is_none());
+        let before = health.openings();
         health.record_failure("refused", true);
-        assert!(health.is_open());
+        health.close(before);
+        assert!(health.is_open(), "the heartbeat began before the failure");
     }
 }

@@ -304,7 +304,7 @@ impl StateConnection {
 
     /// Sends a heartbeat, and returns whether the server answered.
     async fn beat(&self) -> bool {
-        let started = Instant::now();
+        let (started, openings) = (Instant::now(), self.health.openings());
         let trip = self.engine.heartbeat(&self.gateway, HEARTBEAT_LIFETIME);
         let result = timeout(HEARTBEAT_TIMEOUT, trip).await.unwrap_or(Err(StateError::Timeout));
         let elapsed = started.elapsed();
@@ -317,7 +317,7 @@ impl StateConnection {
                 // The server read its clock in the middle of the trip, as far as is known.
                 let own = unix_time().saturating_sub(elapsed / 2);
                 self.clock_offset.store(micros(server_time).saturating_sub(micros(own)), Relaxed);
-                self.health.close();
+                self.health.close(openings);
                 true
             }
             Err(why) => {

@@ -4,6 +4,7 @@ use crate::support::ports::ReservedPort;
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
+    io::ErrorKind,
     net::Ipv4Addr,
     sync::{Arc, Mutex},
     time::Duration,
@@ -45,7 +46,7 @@ impl CountingAgent {
         let (port, executions, max_duration) = (self.port.number(), Arc::clone(&self.executions), self.max_duration);
         let (sender, is_listening) = tokio::sync::oneshot::channel();
         runtime.spawn(async move {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+            let listener = bind_when_free(port).await;
             sender.send(()).unwrap();
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(serve(stream, Arc::clone(&executions), max_duration));
@@ -67,6 +68,20 @@ impl CountingAgent {
 
     pub fn executions_of(&self, key: &str) -> u32 {
         self.executions.lock().unwrap().get(key).copied().unwrap_or_default()
+    }
+}
+
+/// Listens on the port as soon as the runtime that was ended has closed its listener.
+async fn bind_when_free(port: u16) -> TcpListener {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+    loop {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
+            Ok(listener) => return listener,
+            Err(why) if why.kind() == ErrorKind::AddrInUse && tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            Err(why) => panic!("port {port}: {why}"),
+        }
     }
 }
 

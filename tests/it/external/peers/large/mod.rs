@@ -1,4 +1,6 @@
-//! Servers whose packages take over a hundred megabytes: `make test-peers` runs them, and `make test` does not.
+//! Servers that take long to install: `make test-peers` runs them, and `make test` does not.
 
+mod a2a;
 mod adk;
+mod agent_framework;
 mod langgraph;
