@@ -31,7 +31,7 @@ test:
 	@if $(HAS_NEXTEST); then \
 		set -ex; \
 		$(CARGO) test --locked --doc $(PACKAGES); \
-		$(CARGO) nextest run --locked $(PACKAGES); \
+		$(CARGO) nextest run --locked --test-threads $$(( $$(nproc) * 2 )) $(PACKAGES); \
 	else \
 		set -ex; \
 		$(CARGO) test --locked --doc $(PACKAGES); \
