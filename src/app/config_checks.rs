@@ -1,6 +1,6 @@
 //! Checks of a configuration that need no running gateway.
 
-use super::{problem_paths::prefix_problems, shared_state_wiring, tasks_wiring};
+use super::{caller_headers_wiring, problem_paths::prefix_problems, shared_state_wiring, tasks_wiring};
 use crate::{
     auth::certificate_pattern_problem,
     config::GatewayConfig,
@@ -135,5 +135,6 @@ pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamCli
         problems.extend(prefix_problems(&format!("agents.rules[{at}].api"), api));
     }
     problems.extend(compile_api_hosts(file).err().unwrap_or_default());
+    problems.extend(caller_headers_wiring::check_caller_headers(file));
     problems
 }

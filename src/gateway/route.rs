@@ -3,6 +3,7 @@
 
 use super::{
     api::{AgentApi, AgentApiBuilder, ApiConfig},
+    caller_identity::CallerHeaders,
     content_negotiation,
     deprecation_headers::deprecation_headers,
     openai::OpenAiConfig,
@@ -60,6 +61,8 @@ pub struct Route {
     pub(super) error_details: ErrorDetails,
     /// Whether the log has the bodies of the agent's errors.
     pub(super) logs_error_bodies: bool,
+    /// The fields that tell the agent who calls; `None` for most agents.
+    pub(super) caller_headers: Option<CallerHeaders>,
     /// The agent's own API, if requests to it pass.
     pub(super) api: Option<Arc<AgentApi>>,
     /// How clients of OpenAI's API call the agent, where a rule says it.
@@ -306,6 +309,7 @@ impl CompileRoute for AgentRouteCompiler {
             error_details: error_details.cloned().unwrap_or_default(),
             logs_error_bodies: self.logs_error_bodies,
             operations,
+            caller_headers: CallerHeaders::compile(settings.caller_headers.as_ref()),
             api: api.map(Arc::new),
             openai: openai.cloned(),
             upstream,

@@ -1,7 +1,10 @@
 //! Configuration of upstream calls: timeouts, TLS, credentials, circuit breaking.
 //! Every key may be omitted; its value then comes from the more general settings, then from the defaults here.
 
-use super::{CredentialDestinations, MatrixConfig, headers::ForwardedHeaders};
+use super::{
+    CredentialDestinations, MatrixConfig,
+    headers::{CallerHeadersConfig, ForwardedHeaders},
+};
 use crate::agent::Agent;
 use crate::values::{ConfigDuration, ConfigPath, SecretRef};
 use std::{net::SocketAddr, time::Duration};
@@ -25,6 +28,12 @@ pub struct TransportConfig {
     /// Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub forwarded_headers: Option<Vec<String>>,
+    /// Header fields that tell the agent who calls, by name, such as `X-User`, with the source of each: `value` (a
+    /// property of the caller), `claim` (a claim of its token) or `token` (a signed JWT). Agents over HTTP, WebSocket and
+    /// unix sockets only. What the caller sends in these fields, in any spelling, never reaches the agent. At most 16
+    /// fields. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub caller_headers: Option<CallerHeadersConfig>,
     /// Whether plain `http` endpoints and Unix sockets are called with HTTP/2 prior knowledge (h2c). Default: false.
     /// Over `https`, HTTP/2 is used wherever the agent offers it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,6 +179,7 @@ impl TransportConfig {
             mqtt: self.mqtt.with_fallback(&base.mqtt),
             credential: self.credential.clone().or_else(|| base.credential.clone()),
             forwarded_headers: self.forwarded_headers.clone().or_else(|| base.forwarded_headers.clone()),
+            caller_headers: self.caller_headers.clone().or_else(|| base.caller_headers.clone()),
             h2c: self.h2c.or(base.h2c),
             allow_plaintext: self.allow_plaintext.or(base.allow_plaintext),
             idle_connection_timeout: self.idle_connection_timeout.or(base.idle_connection_timeout),
@@ -194,9 +204,11 @@ impl TransportConfig {
 }
 
 impl TransportConfig {
-    /// Returns the problems of `forwarded_headers`.
+    /// Returns the problems of `forwarded_headers` and `caller_headers`.
     pub(super) fn header_problems(&self) -> Vec<String> {
-        ForwardedHeaders::compile(self.forwarded_headers.as_deref().unwrap_or_default()).err().unwrap_or_default()
+        let forwarded = ForwardedHeaders::compile(self.forwarded_headers.as_deref().unwrap_or_default());
+        let caller = self.caller_headers.as_ref().map(CallerHeadersConfig::problems).unwrap_or_default();
+        forwarded.err().unwrap_or_default().into_iter().chain(caller).collect()
     }
 
     /// Returns the problems of credentials that may be sent nowhere.

@@ -47,7 +47,8 @@ pub use credential_destinations::CredentialDestinations;
 pub use endpoint_probe::{EndpointProbe, ProbeFailure, ProbeReply, ProbeRequest, ProbeResult, ReachedEndpoint};
 pub use endpoint_transport::EndpointTransport;
 pub use headers::{
-    HeaderMutations, build_forwarded, filter_api_reply_headers, filter_reply_headers, forwarded_header_problem,
+    CallerHeaderSource, CallerHeadersConfig, CallerProperty, CallerTokenConfig, HeaderMutations, build_forwarded,
+    filter_api_reply_headers, filter_reply_headers, forwarded_header_problem, is_same_header,
 };
 pub use local::{LeaseGrant, LocalRuntimeConfig};
 pub use matrix::MatrixConfig;

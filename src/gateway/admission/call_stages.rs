@@ -11,7 +11,7 @@ use crate::{
     transport::UpstreamSet,
     values::ClientKey,
 };
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
 /// A call whose caller is authenticated, authorised and within its rate limits, and whose head is valid. Its input has
@@ -32,6 +32,8 @@ pub(in crate::gateway) struct AuthorizedCall {
     pub(super) deadline: Instant,
     pub(super) session_hash: Option<u64>,
     pub(super) delegation_chain: Option<HeaderValue>,
+    /// The fields that tell the agent who calls.
+    pub(super) caller_headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) idempotency_key: Option<String>,
     /// What is called instead of the agent's endpoints.
     pub(super) upstream: Option<UpstreamSet>,
@@ -121,10 +123,10 @@ impl CheckedCall {
 
     /// Returns what a request to the agent would be made of, if the call were admitted.
     pub(in crate::gateway) fn preview(&self) -> CallPreview<'_> {
-        let AuthorizedCall { route, version, session_hash, delegation_chain, .. } = &self.authorized;
+        let AuthorizedCall { route, version, session_hash, delegation_chain, caller_headers, .. } = &self.authorized;
         let (operation, version) = (self.operation(), version.as_deref());
         let (session_hash, delegation_chain) = (*session_hash, delegation_chain.as_ref());
-        CallPreview { route, operation, version, session_hash, delegation_chain }
+        CallPreview { route, operation, version, session_hash, delegation_chain, caller_headers }
     }
 
     /// Returns the idempotency key of the call.

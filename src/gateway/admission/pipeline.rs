@@ -18,6 +18,7 @@ use crate::{
     explain::DecisionStep,
     fault::Result,
     gateway::{
+        caller_identity::ToldCall,
         call_parameters::{CallDeadline, call_deadline, input_from_query, session_hash},
         content_negotiation,
         delegation::ChainHop,
@@ -32,7 +33,7 @@ use crate::{
     values::{ClientKey, StoreAnswer},
 };
 use bytes::Bytes;
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use std::{
     net::IpAddr,
     num::NonZeroU32,
@@ -61,6 +62,7 @@ pub(in crate::gateway) struct Admitted {
     deadline: Instant,
     session_hash: Option<u64>,
     delegation_chain: Option<HeaderValue>,
+    caller_headers: Vec<(HeaderName, HeaderValue)>,
     permit: Permit,
     /// What is called instead of the agent's endpoints.
     upstream: Option<transport::UpstreamSet>,
@@ -134,6 +136,13 @@ impl AdmissionPipeline<'_> {
         let session_hash = session_hash(headers, request.query, &caller)?;
         let hop = ChainHop { caller: &caller.id, agent: route.agent.id.as_str(), call: record.call_id() };
         let delegation_chain = request.extend_delegation_chain(config, &hop)?;
+        let told = ToldCall {
+            caller: &caller,
+            agent: route.agent.id.as_str(),
+            call_id: record.call_id(),
+            signer: config.caller_tokens.as_deref(),
+        };
+        let caller_headers = request.caller_headers(&route, &told)?;
         let idempotency_key = request.idempotency_key(config)?;
         record.begin_step(DecisionStep::Operation);
         let has_operation = request.source != CallSource::ApiRequest;
@@ -173,6 +182,7 @@ impl AdmissionPipeline<'_> {
             deadline,
             session_hash,
             delegation_chain,
+            caller_headers,
             idempotency_key,
             upstream: None,
         })
@@ -251,6 +261,7 @@ impl AdmissionPipeline<'_> {
             deadline: authorized.deadline,
             session_hash: authorized.session_hash,
             delegation_chain: authorized.delegation_chain,
+            caller_headers: authorized.caller_headers,
             permit,
             upstream: authorized.upstream,
             _shadow: shadow,
@@ -407,6 +418,11 @@ impl Admitted {
     /// Returns the delegation chain that the agent receives.
     pub(in crate::gateway) fn delegation_chain(&self) -> Option<&HeaderValue> {
         self.delegation_chain.as_ref()
+    }
+
+    /// Returns the fields that tell the agent who calls.
+    pub(in crate::gateway) fn caller_headers(&self) -> &[(HeaderName, HeaderValue)] {
+        &self.caller_headers
     }
 }
 

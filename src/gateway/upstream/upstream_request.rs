@@ -105,8 +105,8 @@ pub(in crate::gateway) fn send_upstream<'a>(
     upstream_head: UpstreamHead<'a>,
     body: RequestBody,
 ) -> impl Future<Output = Result<UpstreamReply>> + Send + 'a {
-    let UpstreamHead { call_id: id, target, headers, query, forwarding: header_mutations, instruction, trace } =
-        upstream_head;
+    let UpstreamHead { call_id: id, target, headers, query, forwarding, instruction, trace } = upstream_head;
+    let header_mutations = HeaderMutations { caller_headers: admitted.caller_headers(), ..forwarding };
     let (operation, method, path) = match target {
         UpstreamTarget::Operation => {
             let operation = admitted.operation();

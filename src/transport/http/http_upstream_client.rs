@@ -12,7 +12,7 @@ use crate::{
         CredentialDestinations,
         config::{TransportConfig, UpstreamTimeouts, UpstreamTlsConfig},
         endpoint_transport::EndpointTransport,
-        headers::{ForwardedHeaders, GatewayHeaders},
+        headers::{CallerHeaderNames, ForwardedHeaders, GatewayHeaders},
         transport_kind::TransportKind,
     },
 };
@@ -79,7 +79,12 @@ impl HttpUpstreamClient {
             scheme,
             authority,
             path,
-            gateway_headers: GatewayHeaders { host, credential, forwarded },
+            gateway_headers: GatewayHeaders {
+                host,
+                credential,
+                forwarded,
+                caller_headers: CallerHeaderNames::compile(settings.caller_headers.as_ref()),
+            },
             timeouts,
         }))
     }
