@@ -463,9 +463,9 @@ fn build_routes(
     transport: &UpstreamClient,
     metrics: &Arc<Metrics>,
 ) -> AgentRouteCompiler {
-    let rules = file.agents.rules.iter().map(|rule| RouteRule {
+    let rules = file.agents.rules.iter().enumerate().map(|(at, rule)| RouteRule {
         agents: rule.agents.clone(),
-        settings: rule.settings.clone(),
+        settings: rule.settings.of_rule(at),
         rate_limit: rule.rate_limit,
         max_concurrency: rule.max_concurrency,
         shared_max_concurrency: rule.shared_max_concurrency,
@@ -477,10 +477,12 @@ fn build_routes(
         allows_get: rule.get,
         api: rule.api.clone().map(Arc::new),
         openai: rule.openai.clone().map(Arc::new),
+        a2a: rule.a2a.clone(),
     });
     AgentRouteCompiler {
         contract: file.contract.clone(),
         defaults: file.agents.defaults.clone(),
+        a2a: file.agents.a2a.clone(),
         rules: rules.collect(),
         auth: Arc::clone(auth),
         logs_error_bodies: file.errors.log_agent_bodies,

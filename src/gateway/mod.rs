@@ -1,6 +1,7 @@
 //! The path of a call, and the other front ends: each folder is one of them. `request_handler` runs the steps of the
 //! crate's documentation in order; `admission` holds every check, and `exchange` writes every response.
 
+mod a2a_config;
 mod admission;
 mod api;
 mod background;
@@ -45,6 +46,7 @@ mod tasks;
 mod upstream;
 pub mod websocket;
 
+pub use a2a_config::A2aConfig;
 pub use admission::{ShadowRules, may_call};
 pub use api::{ApiConfig, ApiHostRule, ApiHosts, ApiPreset, ApiRouteConfig, ApiSessionConfig, api_config_problems};
 pub use bridge::MqttBridge;

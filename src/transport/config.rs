@@ -4,10 +4,11 @@
 use super::{
     CredentialDestinations, MatrixConfig,
     headers::{CallerHeadersConfig, ForwardedHeaders},
+    timeouts::TimeoutConfig,
 };
 use crate::agent::Agent;
 use crate::values::{ConfigDuration, ConfigPath, SecretRef};
-use std::{net::SocketAddr, time::Duration};
+use std::net::SocketAddr;
 
 /// How agents are called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
@@ -89,24 +90,6 @@ pub struct CircuitBreakerConfig {
     pub open_duration: Option<ConfigDuration>,
 }
 
-/// How long each part of a call may take. A call that exceeds a timeout ends with 504.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct TimeoutConfig {
-    /// Name resolution, connection and TLS handshake together. Default: 5s.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub connect: Option<ConfigDuration>,
-    /// From the request to the complete head of the reply. Default: 60s.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_byte: Option<ConfigDuration>,
-    /// Between two chunks of the reply's body. Default: 60s.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idle: Option<ConfigDuration>,
-    /// The whole call, all attempts together. `X-Request-Timeout` may shorten it. Default: 5m.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub total: Option<ConfigDuration>,
-}
-
 /// TLS to an agent. Certificates are always verified.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
 #[schemars(rename = "AgentTls")]
@@ -169,6 +152,12 @@ fn default_credential_header() -> String {
 }
 
 impl TransportConfig {
+    /// Returns these settings as those of the rule at this index.
+    #[must_use]
+    pub fn of_rule(&self, index: usize) -> Self {
+        Self { timeouts: self.timeouts.of_rule(index), ..self.clone() }
+    }
+
     /// Returns these settings, with omitted values taken from `base`. A credential is taken whole, and so is a client
     /// certificate with its key.
     #[must_use]
@@ -266,17 +255,6 @@ impl UpstreamMqttConfig {
     }
 }
 
-impl TimeoutConfig {
-    fn with_fallback(&self, base: &Self) -> Self {
-        Self {
-            connect: self.connect.or(base.connect),
-            first_byte: self.first_byte.or(base.first_byte),
-            idle: self.idle.or(base.idle),
-            total: self.total.or(base.total),
-        }
-    }
-}
-
 impl UpstreamTlsConfig {
     fn with_fallback(&self, base: &Self) -> Self {
         let own = self.certificate.is_some() || self.key.is_some();
@@ -287,31 +265,6 @@ impl UpstreamTlsConfig {
             key: identity.key.clone(),
             server_name: self.server_name.clone().or_else(|| base.server_name.clone()),
             destinations: identity.destinations.clone(),
-        }
-    }
-}
-
-/// The timeouts in force for one agent.
-#[derive(Clone, Copy, Debug)]
-pub struct UpstreamTimeouts {
-    /// Name resolution, connection and TLS handshake.
-    pub connect: Duration,
-    /// Until the head of the reply.
-    pub first_byte: Duration,
-    /// Between two chunks of the body.
-    pub idle: Duration,
-    /// The whole call.
-    pub total: Duration,
-}
-
-impl From<&TimeoutConfig> for UpstreamTimeouts {
-    fn from(config: &TimeoutConfig) -> Self {
-        let or = |timeout: Option<ConfigDuration>, secs| timeout.unwrap_or(ConfigDuration::from_secs(secs)).get();
-        Self {
-            connect: or(config.connect, 5),
-            first_byte: or(config.first_byte, 60),
-            idle: or(config.idle, 60),
-            total: or(config.total, 300),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     attempt_span::{AttemptSpan, TracedEndpoint},
-    config::UpstreamTimeouts,
+    timeouts::UpstreamTimeouts,
     endpoint_probe::{ProbeFailure, ProbeRequest, ProbeResult, ReachedEndpoint},
     http::{self, HttpTarget},
     upstream_reply::UpstreamReply,

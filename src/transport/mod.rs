@@ -24,6 +24,7 @@ mod local;
 mod matrix;
 mod mqtt;
 mod session_affinity;
+mod timeouts;
 mod transport_kind;
 mod transport_kinds;
 mod upstream_body;
@@ -40,8 +41,7 @@ pub use admission::Admission;
 pub use attempt_span::TracedEndpoint;
 pub use circuit_breaker::BreakerState;
 pub use config::{
-    CircuitBreakerConfig, TimeoutConfig, TransportConfig, UpstreamCredential, UpstreamMqttConfig, UpstreamTimeouts,
-    UpstreamTlsConfig,
+    CircuitBreakerConfig, TransportConfig, UpstreamCredential, UpstreamMqttConfig, UpstreamTlsConfig,
 };
 pub use credential_destinations::CredentialDestinations;
 pub use endpoint_probe::{EndpointProbe, ProbeFailure, ProbeReply, ProbeRequest, ProbeResult, ReachedEndpoint};
@@ -53,6 +53,7 @@ pub use headers::{
 pub use local::{LeaseGrant, LocalRuntimeConfig};
 pub use matrix::MatrixConfig;
 pub use session_affinity::stable_hash;
+pub use timeouts::{CallTimeout, TimeoutConfig, TimeoutKind, TimeoutPreset, UpstreamTimeouts};
 pub use upstream_body::{BodyClosed, BodyReceiver, BodySender, RequestBody};
 pub use upstream_client::UpstreamClient;
 pub use upstream_preview::{UpstreamPreview, preview_call};

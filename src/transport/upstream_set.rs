@@ -4,7 +4,7 @@
 
 use super::{
     circuit_breaker::{BreakerPolicy, BreakerState, CallAttempt, CircuitBreaker},
-    config::UpstreamTimeouts,
+    timeouts::UpstreamTimeouts,
     endpoint_probe::{EndpointProbe, ProbeRequest, ProbeResult},
     endpoint_transport::EndpointTransport,
     session_affinity::{endpoint_tag, rendezvous_weight, stable_hash},

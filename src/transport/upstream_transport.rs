@@ -3,7 +3,7 @@
 
 use super::{
     attempt_span::TracedEndpoint,
-    config::UpstreamTimeouts,
+    timeouts::UpstreamTimeouts,
     endpoint_probe::{ProbeFailure, ReachedEndpoint},
     headers::HeaderMutations,
     upstream_body::RequestBody,

@@ -4,6 +4,7 @@ use super::{call_preview::CallPreview, input_validation::CallInput};
 use crate::{
     auth::Caller,
     gateway::{
+        call_parameters::CallDeadline,
         requested_version::CompiledVersion,
         route::{CompiledOperation, Route},
     },
@@ -29,7 +30,7 @@ pub(in crate::gateway) struct AuthorizedCall {
     pub(super) version: Option<Arc<CompiledVersion>>,
     /// The version, if the caller named one.
     pub(super) requested_version: Option<HeaderValue>,
-    pub(super) deadline: Instant,
+    pub(super) deadline: CallDeadline,
     pub(super) session_hash: Option<u64>,
     pub(super) delegation_chain: Option<HeaderValue>,
     /// The fields that tell the agent who calls.
@@ -52,13 +53,18 @@ impl AuthorizedCall {
 
     /// Returns when the call must end.
     pub(in crate::gateway) fn deadline(&self) -> Instant {
-        self.deadline
+        self.deadline.at
     }
 
     /// Sends the call to the agent's API, in this session.
     pub(in crate::gateway) fn set_upstream(&mut self, upstream: UpstreamSet, session_hash: Option<u64>) {
         self.upstream = Some(upstream);
         self.session_hash = session_hash;
+    }
+
+    /// Replaces the deadline by that of the agent's API.
+    pub(in crate::gateway) fn set_deadline(&mut self, deadline: CallDeadline) {
+        self.deadline = deadline;
     }
 
     /// Returns the operation that the path or the headers name, or the only one.
@@ -72,8 +78,10 @@ impl AuthorizedCall {
     }
 
     /// Ends the call at `deadline`, if it would end later.
-    pub(in crate::gateway) fn shorten_deadline(&mut self, deadline: Instant) {
-        self.deadline = self.deadline.min(deadline);
+    pub(in crate::gateway) fn shorten_deadline(&mut self, deadline: CallDeadline) {
+        if deadline.at < self.deadline.at {
+            self.deadline = deadline;
+        }
     }
 }
 
@@ -118,7 +126,7 @@ impl CheckedCall {
 
     /// Returns when the call must end.
     pub(in crate::gateway) fn deadline(&self) -> Instant {
-        self.authorized.deadline
+        self.authorized.deadline.at
     }
 
     /// Returns what a request to the agent would be made of, if the call were admitted.

@@ -162,7 +162,9 @@ async fn open_agent_socket(
     };
     tokio::select! {
         biased;
-        outcome = exchange.gateway.transport.open_websocket(admitted, request) => Ok(outcome?),
+        outcome = exchange.gateway.transport.open_websocket(admitted, request) => {
+            Ok(outcome.map_err(|fault| admitted.deadline_timeout().name_in(fault))?)
+        }
         () = exchange.session.wait_for_disconnect() => Err(CallError::CallerGone),
     }
 }

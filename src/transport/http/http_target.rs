@@ -12,7 +12,8 @@ use crate::{
     trace::SpanScope,
     transport::{
         attempt_span::TracedEndpoint,
-        config::{TransportConfig, UpstreamCredential, UpstreamTimeouts},
+        config::{TransportConfig, UpstreamCredential},
+        timeouts::UpstreamTimeouts,
         headers::{self, GatewayHeaders},
         upstream_body::HyperBody,
         upstream_transport::UpstreamCall,

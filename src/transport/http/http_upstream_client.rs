@@ -10,7 +10,8 @@ use crate::{
     net::AddressPolicy,
     transport::{
         CredentialDestinations,
-        config::{TransportConfig, UpstreamTimeouts, UpstreamTlsConfig},
+        config::{TransportConfig, UpstreamTlsConfig},
+        timeouts::UpstreamTimeouts,
         endpoint_transport::EndpointTransport,
         headers::{CallerHeaderNames, ForwardedHeaders, GatewayHeaders},
         transport_kind::TransportKind,

@@ -9,7 +9,8 @@ use crate::{
     fault::Fault,
     net::AddressPolicy,
     transport::{
-        config::{TransportConfig, UpstreamTimeouts},
+        config::TransportConfig,
+        timeouts::UpstreamTimeouts,
         endpoint_probe::{ProbeFailure, ReachedEndpoint},
         endpoint_transport::EndpointTransport,
         http::{self, HttpTarget, HttpUpstreamClient},

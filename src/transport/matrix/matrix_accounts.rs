@@ -5,7 +5,8 @@ use crate::{
     agent::{Agent, AgentEndpoint, MatrixAddress},
     net::ApiClient,
     transport::{
-        config::{TransportConfig, UpstreamTimeouts},
+        config::TransportConfig,
+        timeouts::UpstreamTimeouts,
         endpoint_transport::EndpointTransport,
         transport_kind::{TransportKind, unsuitable_endpoint},
     },

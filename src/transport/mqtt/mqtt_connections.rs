@@ -12,7 +12,8 @@ use crate::{
     net::AddressPolicy,
     telemetry::Metrics,
     transport::{
-        config::{TransportConfig, UpstreamMqttConfig, UpstreamTimeouts},
+        config::{TransportConfig, UpstreamMqttConfig},
+        timeouts::UpstreamTimeouts,
         endpoint_transport::EndpointTransport,
         transport_kind::{TransportKind, unsuitable_endpoint},
     },

@@ -14,7 +14,8 @@ use crate::{
     fault::{Fault, FaultCode},
     transport::{
         attempt_span::TracedEndpoint,
-        config::{TransportConfig, UpstreamTimeouts},
+        config::TransportConfig,
+        timeouts::UpstreamTimeouts,
         endpoint_probe::{ProbeFailure, ReachedEndpoint},
         endpoint_transport::EndpointTransport,
         http::{self, HttpTarget, HttpUpstreamClient, UpgradeOutcome, UpgradeRequest},
