@@ -27,8 +27,8 @@ use crate::{
     doctor::{self, FindingCode},
     explain::RecentDecisions,
     gateway::{
-        AgentRouteCompiler, CallerTokenSigner, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge, Route, RouteRule,
-        ShadowRules,
+        AgentRouteCompiler, CallerTokenSigner, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge,
+        Route, RouteRule, ShadowRules,
     },
     limit::{CallLimiter, ShadowLimits},
     net::{AddressPolicy, FetchClient},
@@ -241,8 +241,7 @@ impl GatewayAssembly {
         gateway.metrics.register_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = build_routes(file, &auth, &gateway.limits, &gateway.transport, &gateway.metrics);
         let on_demand = on_demand.catalogue;
-        let parts =
-            SnapshotParts { auth, directory, delegation, caller_tokens, on_demand, stores, tracer, shadow };
+        let parts = SnapshotParts { auth, directory, delegation, caller_tokens, on_demand, stores, tracer, shadow };
         let snapshot = build_config_snapshot(file, parts);
         set_checkpoint_key(gateway.audit_log.as_deref(), &snapshot);
         // Beside the snapshot, so that a call is explained with the rules under which it began.

@@ -66,15 +66,14 @@ pub(super) fn check_caller_headers(file: &GatewayConfig) -> Vec<String> {
         for name in fields.0.keys() {
             if let Some((other, _)) = used.iter().find(|(_, used)| is_same_header(used, name)) {
                 let name = name.escape_default();
-                problems.push(format!("{path}.caller_headers.{name}: {other} has this field too (choose another name)"));
+                problems
+                    .push(format!("{path}.caller_headers.{name}: {other} has this field too (choose another name)"));
             }
         }
     }
     let claims = told_claims(file).len();
     if claims > MAX_TOLD_CLAIMS {
-        problems.push(format!(
-            "agents: all caller_headers together tell {claims} claims (at most {MAX_TOLD_CLAIMS})"
-        ));
+        problems.push(format!("agents: all caller_headers together tell {claims} claims (at most {MAX_TOLD_CLAIMS})"));
     }
     problems
 }

@@ -44,7 +44,9 @@ impl NamedTimeout {
             TimeoutSource::Default(_) => format!(" ({name}{value} by default)"),
             TimeoutSource::Setting(path) if path == name => format!(" ({name}{value})"),
             TimeoutSource::Setting(path) => format!(" ({name}{value}, set at {path})"),
-            TimeoutSource::Preset { name: preset, path } => format!(" ({name}{value} of the preset {preset}, set at {path})"),
+            TimeoutSource::Preset { name: preset, path } => {
+                format!(" ({name}{value} of the preset {preset}, set at {path})")
+            }
             TimeoutSource::Request => format!(" ({name}{value})"),
         }
     }

@@ -3,7 +3,8 @@
 
 use super::{
     admission::{
-        AdmissionRecorder as _, AdmittedCall, AuthorizedCall, BodyBound, CallInput, CheckedCall, IncomingRequest, InputSource,
+        AdmissionRecorder as _, AdmittedCall, AuthorizedCall, BodyBound, CallInput, CheckedCall, IncomingRequest,
+        InputSource,
     },
     background::{BackgroundCall, KeyOutcome, claim_or_replay, run_first_call},
     batch_call::BatchCall,

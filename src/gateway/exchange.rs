@@ -3,8 +3,7 @@
 
 use super::{
     admission::{
-        BodyBound,
-        AdmissionPipeline, AdmissionRecorder as _, Admitted, AgentAuthorization, BodyAccount, IncomingBody,
+        AdmissionPipeline, AdmissionRecorder as _, Admitted, AgentAuthorization, BodyAccount, BodyBound, IncomingBody,
         LocalAccess, LocalCaller, rate_limit_account,
     },
     call::{Call, CallError, CallResult, CallState},
@@ -96,11 +95,7 @@ impl<'a> Exchange<'a> {
     ///
     /// # Errors
     /// 400, 408, 413 or 415.
-    pub(super) async fn read_own_body(
-        &mut self,
-        bound: BodyBound,
-        max_duration: Duration,
-    ) -> Result<Bytes, Fault> {
+    pub(super) async fn read_own_body(&mut self, bound: BodyBound, max_duration: Duration) -> Result<Bytes, Fault> {
         let account = BodyAccount { limits: &self.gateway.limits, client: self.client() };
         let mut incoming = IncomingBody::new(&mut *self.session, self.call.arrived_at() + max_duration);
         content_negotiation::check_json_body(incoming.headers())?;

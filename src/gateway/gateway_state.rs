@@ -1,8 +1,8 @@
 //! The gateway: the configuration in force, and the state that outlives every configuration.
 
 use super::{
-    admission::ShadowRules, api::ApiHosts, caller_identity::CallerTokenSigner, cors::CorsPolicy, delegation::DelegationPolicy, route::Route,
-    websocket::CallerWebSocketConfig,
+    admission::ShadowRules, api::ApiHosts, caller_identity::CallerTokenSigner, cors::CorsPolicy,
+    delegation::DelegationPolicy, route::Route, websocket::CallerWebSocketConfig,
 };
 use crate::{
     audit::AuditLog,

@@ -5,9 +5,9 @@
 
 use super::{
     config::TransportConfig,
-    timeouts::{UpstreamTimeouts, deadline_fault},
     endpoint_probe::{ProbeFailure, ReachedEndpoint},
     endpoint_transport::EndpointTransport,
+    timeouts::{UpstreamTimeouts, deadline_fault},
     transport_kind::{TransportBuilder, TransportKind, unsuitable_endpoint},
     upstream_reply::UpstreamReply,
     upstream_transport::{Transport, UpstreamCall},

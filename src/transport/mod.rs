@@ -40,9 +40,7 @@ pub use self::http::HttpTarget;
 pub use admission::Admission;
 pub use attempt_span::TracedEndpoint;
 pub use circuit_breaker::BreakerState;
-pub use config::{
-    CircuitBreakerConfig, TransportConfig, UpstreamCredential, UpstreamMqttConfig, UpstreamTlsConfig,
-};
+pub use config::{CircuitBreakerConfig, TransportConfig, UpstreamCredential, UpstreamMqttConfig, UpstreamTlsConfig};
 pub use credential_destinations::CredentialDestinations;
 pub use endpoint_probe::{EndpointProbe, ProbeFailure, ProbeReply, ProbeRequest, ProbeResult, ReachedEndpoint};
 pub use endpoint_transport::EndpointTransport;

@@ -179,8 +179,7 @@ impl TimeoutConfig {
         let (first_byte, of_first_byte) = timeout(TimeoutKind::FirstByte);
         let (idle, of_idle) = timeout(TimeoutKind::Idle);
         let (total, of_total) = timeout(TimeoutKind::Total);
-        let origins =
-            TimeoutOrigins { connect: of_connect, first_byte: of_first_byte, idle: of_idle, total: of_total };
+        let origins = TimeoutOrigins { connect: of_connect, first_byte: of_first_byte, idle: of_idle, total: of_total };
         Self { preset: None, connect, first_byte, idle, total, origins }
     }
 
@@ -382,7 +381,10 @@ mod tests {
         // Without a preset of its own, a rule keeps that of the defaults.
         let general = config(serde_json::json!({"preset": "long_running"}));
         assert_eq!(in_force(&config(serde_json::json!({"idle": "1s"})).with_fallback(&general)), [5, 600, 1, 3_600]);
-        assert_eq!(in_force(&config(serde_json::json!({"idle": "1s"})).with_api_preset(TimeoutPreset::Thinking)), [5, 600, 1, 900]);
+        assert_eq!(
+            in_force(&config(serde_json::json!({"idle": "1s"})).with_api_preset(TimeoutPreset::Thinking)),
+            [5, 600, 1, 900]
+        );
     }
 
     #[test]
@@ -391,14 +393,25 @@ mod tests {
         let rule = config(serde_json::json!({"total": "90s"})).of_rule(1);
         let merged = rule.with_fallback(&general);
         let sentence = "The agent did not answer in time";
-        assert_eq!(message(&merged, TimeoutKind::Total), format!("{sentence} (timeouts.total: 90s, set at agents.rules[1].settings.timeouts.total)"));
-        assert_eq!(message(&merged, TimeoutKind::Idle), format!("{sentence} (timeouts.idle: 30s, set at agents.defaults.timeouts.idle)"));
+        assert_eq!(
+            message(&merged, TimeoutKind::Total),
+            format!("{sentence} (timeouts.total: 90s, set at agents.rules[1].settings.timeouts.total)")
+        );
+        assert_eq!(
+            message(&merged, TimeoutKind::Idle),
+            format!("{sentence} (timeouts.idle: 30s, set at agents.defaults.timeouts.idle)")
+        );
         assert_eq!(
             message(&merged, TimeoutKind::FirstByte),
-            format!("{sentence} (timeouts.first_byte: 10m of the preset thinking, set at agents.defaults.timeouts.preset)")
+            format!(
+                "{sentence} (timeouts.first_byte: 10m of the preset thinking, set at agents.defaults.timeouts.preset)"
+            )
         );
         let default = TimeoutConfig::default();
-        assert_eq!(message(&default, TimeoutKind::FirstByte), format!("{sentence} (timeouts.first_byte: 1m by default)"));
+        assert_eq!(
+            message(&default, TimeoutKind::FirstByte),
+            format!("{sentence} (timeouts.first_byte: 1m by default)")
+        );
         let request = CallTimeout::of_request("X-Request-Timeout", Duration::from_millis(1_500));
         assert_eq!(request.name_in(deadline_fault("")).message(), format!("{sentence} (X-Request-Timeout: 1500ms)"));
         assert_eq!(request.name_in(timeout_fault("")).message(), sentence);

@@ -153,7 +153,13 @@ impl ReplyBody {
 
 impl From<HttpReplyBody> for ReplyBody {
     fn from(body: HttpReplyBody) -> Self {
-        Self { peeked: None, source: ReplySource::Http(Box::new(body)), in_flight: None, span: None, deadline_timeout: None }
+        Self {
+            peeked: None,
+            source: ReplySource::Http(Box::new(body)),
+            in_flight: None,
+            span: None,
+            deadline_timeout: None,
+        }
     }
 }
 

@@ -81,7 +81,8 @@ mod tests {
 
     #[test]
     fn only_named_claims_are_kept() {
-        let claims = json!({"tenant": "acme", "secret": "s", "n": null, "realm_access": {"roles": ["a", "b"]}, "age": 7});
+        let claims =
+            json!({"tenant": "acme", "secret": "s", "n": null, "realm_access": {"roles": ["a", "b"]}, "age": 7});
         let kept = select(claims, &["tenant", "/realm_access/roles", "n", "missing", "age"]);
         let value = |path: &str| match kept.get(path) {
             Some(CallerClaim::Value(value)) => value.clone(),
@@ -97,8 +98,14 @@ mod tests {
     #[test]
     fn a_claim_that_no_field_can_hold_is_unusable_and_not_missing() {
         let long = "x".repeat(8 << 10);
-        let unusable =
-            [json!("a\r\nX-Admin: true"), json!("\u{202e}a"), json!({"a": 1}), json!([["a"]]), json!(["a", "b\0"]), json!(long)];
+        let unusable = [
+            json!("a\r\nX-Admin: true"),
+            json!("\u{202e}a"),
+            json!({"a": 1}),
+            json!([["a"]]),
+            json!(["a", "b\0"]),
+            json!(long),
+        ];
         for value in unusable {
             let kept = select(json!({"claim": value}), &["claim"]);
             assert!(matches!(kept.get("claim"), Some(CallerClaim::Unusable(_))), "{kept:?}");

@@ -4,7 +4,8 @@ use super::{agent_authorization::CallerContext, incoming_request::IncomingReques
 use crate::{
     fault::Result,
     gateway::{
-        caller_identity::ToldCall, delegation::ChainHop, gateway_state::ConfigSnapshot, path_router::CallTarget, route::Route,
+        caller_identity::ToldCall, delegation::ChainHop, gateway_state::ConfigSnapshot, path_router::CallTarget,
+        route::Route,
     },
     idempotency,
 };

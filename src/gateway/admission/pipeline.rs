@@ -19,8 +19,8 @@ use crate::{
     explain::DecisionStep,
     fault::Result,
     gateway::{
-        caller_identity::ToldCall,
         call_parameters::{CallDeadline, call_deadline, input_from_query, session_hash},
+        caller_identity::ToldCall,
         content_negotiation,
         delegation::ChainHop,
         gateway_state::{ConfigSnapshot, Gateway},

@@ -6,8 +6,8 @@ use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::{
         admission::{
-            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, CallInput, CallSource, CallerContext,
-            BodyBound, IncomingBody,
+            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, BodyBound, CallInput, CallSource,
+            CallerContext, IncomingBody,
         },
         call::CallResult,
         call_parameters::call_deadline,

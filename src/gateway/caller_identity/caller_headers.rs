@@ -134,7 +134,8 @@ fn property_text(property: CallerProperty, caller: &Caller) -> Option<String> {
 }
 
 fn untold_claim(path: &str, why: &'static str) -> Fault {
-    untold("A claim of the caller's token cannot be told to this agent").with_detail(format_args!("claim {path}: {why}"))
+    untold("A claim of the caller's token cannot be told to this agent")
+        .with_detail(format_args!("claim {path}: {why}"))
 }
 
 fn untold(message: &'static str) -> Fault {

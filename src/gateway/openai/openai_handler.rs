@@ -17,9 +17,8 @@ use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::{
         admission::{
-            BodyBound,
-            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, AuthorizedCall, CallSource, InputSource,
-            LocalAccess, LocalCaller, rate_limit_account,
+            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, AuthorizedCall, BodyBound, CallSource,
+            InputSource, LocalAccess, LocalCaller, rate_limit_account,
         },
         call::{CallError, CallResult, CallState},
         exchange::{AgentHeaders, Exchange},

@@ -171,12 +171,25 @@ fn name_problem(name: &str) -> Option<&'static str> {
         return None;
     }
     let has_prefix = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-    if is_reserved(name) || is_condition(name) || has_prefix(&["content-", "accept-", "access-control-", "sec-", "if-"]) {
+    if is_reserved(name) || is_condition(name) || has_prefix(&["content-", "accept-", "access-control-", "sec-", "if-"])
+    {
         return Some("is a field of HTTP itself");
     }
     if is_standard(name)
-        || matches!(name, "origin" | "referer" | "priority" | "allow" | "age" | "location" | "retry-after" | "x-callback-url")
-        || has_prefix(&["x-gatepost-", "x-envoy-", "x-ssl-", "x-original-", "x-rewrite-", "x-http-", "x-method-", "x-amz"])
+        || matches!(
+            name,
+            "origin" | "referer" | "priority" | "allow" | "age" | "location" | "retry-after" | "x-callback-url"
+        )
+        || has_prefix(&[
+            "x-gatepost-",
+            "x-envoy-",
+            "x-ssl-",
+            "x-original-",
+            "x-rewrite-",
+            "x-http-",
+            "x-method-",
+            "x-amz",
+        ])
     {
         return Some("has another meaning: for HTTP, the gateway, a protocol of agents, or tracing");
     }
@@ -236,11 +249,42 @@ mod tests {
     #[test]
     fn fields_with_another_meaning_are_refused() {
         let names = [
-            "Host", "Connection", "Transfer-Encoding", "Upgrade", "TE", "Content-Type", "Content-Length", "Content-Foo",
-            "Authorization", "Proxy-Authorization", "Cookie", "X-API-Key", "X-Request-ID", "X-Operation", "X-Session-Id",
-            "X-Delegation-Chain", "X-Request-Timeout", "Idempotency-Key", "Prefer", "traceparent", "Mcp-Session-Id",
-            "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-IP", "Via", "Accept", "If-Match", "Range",
-            "Sec-WebSocket-Key", "X-User_Id", "X.User", "X User", "", "X-Gatepost-User", "X-HTTP-Method-Override",
+            "Host",
+            "Connection",
+            "Transfer-Encoding",
+            "Upgrade",
+            "TE",
+            "Content-Type",
+            "Content-Length",
+            "Content-Foo",
+            "Authorization",
+            "Proxy-Authorization",
+            "Cookie",
+            "X-API-Key",
+            "X-Request-ID",
+            "X-Operation",
+            "X-Session-Id",
+            "X-Delegation-Chain",
+            "X-Request-Timeout",
+            "Idempotency-Key",
+            "Prefer",
+            "traceparent",
+            "Mcp-Session-Id",
+            "Forwarded",
+            "X-Forwarded-For",
+            "X-Forwarded-Host",
+            "X-Real-IP",
+            "Via",
+            "Accept",
+            "If-Match",
+            "Range",
+            "Sec-WebSocket-Key",
+            "X-User_Id",
+            "X.User",
+            "X User",
+            "",
+            "X-Gatepost-User",
+            "X-HTTP-Method-Override",
         ];
         for name in names {
             let invalid = config(serde_json::json!({name: {"value": "id"}}));
@@ -251,7 +295,10 @@ mod tests {
     #[test]
     fn sources_have_bounds() {
         let of = |json: serde_json::Value| config(json).problems().join("; ");
-        assert!(of(serde_json::json!({"X-User": {"value": "id"}, "x-user": {"value": "name"}})).contains("another spelling"));
+        assert!(
+            of(serde_json::json!({"X-User": {"value": "id"}, "x-user": {"value": "name"}}))
+                .contains("another spelling")
+        );
         assert!(of(serde_json::json!({"X-T": {"claim": ""}})).contains("not the name of a claim"));
         assert!(of(serde_json::json!({"X-T": {"claim": "a\nb"}})).contains("not the name of a claim"));
         assert!(of(serde_json::json!({"X-T": {"token": {"ttl": "2h"}}})).contains("10s to 1h"));
@@ -259,8 +306,11 @@ mod tests {
         let many: serde_json::Map<_, _> =
             (0..17).map(|at| (format!("X-Field-{at}"), serde_json::json!({"value": "id"}))).collect();
         assert!(of(many.into()).contains("at most 16"));
-        for wrong in [r#"{"X-User": {"value": "password"}}"#, r#"{"X-User": {}}"#, r#"{"X-User": {"value": "id", "claim": "sub"}}"#]
-        {
+        for wrong in [
+            r#"{"X-User": {"value": "password"}}"#,
+            r#"{"X-User": {}}"#,
+            r#"{"X-User": {"value": "id", "claim": "sub"}}"#,
+        ] {
             assert!(serde_json::from_str::<CallerHeadersConfig>(wrong).is_err(), "{wrong}");
         }
     }

@@ -13,8 +13,8 @@ use crate::{
     transport::{
         attempt_span::TracedEndpoint,
         config::{TransportConfig, UpstreamCredential},
-        timeouts::UpstreamTimeouts,
         headers::{self, GatewayHeaders},
+        timeouts::UpstreamTimeouts,
         upstream_body::HyperBody,
         upstream_transport::UpstreamCall,
     },

@@ -11,9 +11,9 @@ use crate::{
     transport::{
         CredentialDestinations,
         config::{TransportConfig, UpstreamTlsConfig},
-        timeouts::UpstreamTimeouts,
         endpoint_transport::EndpointTransport,
         headers::{CallerHeaderNames, ForwardedHeaders, GatewayHeaders},
+        timeouts::UpstreamTimeouts,
         transport_kind::TransportKind,
     },
 };

@@ -53,12 +53,7 @@ impl fmt::Debug for HttpReplyBody {
 
 impl HttpReplyBody {
     /// Each chunk may take the idle timeout, the whole body until `deadline`.
-    pub(super) fn new(
-        body: Incoming,
-        source: ReplyConnection,
-        timeouts: UpstreamTimeouts,
-        deadline: Instant,
-    ) -> Self {
+    pub(super) fn new(body: Incoming, source: ReplyConnection, timeouts: UpstreamTimeouts, deadline: Instant) -> Self {
         Self { body, source, timeouts, deadline, chunk_deadline: None, timer: None }
     }
 

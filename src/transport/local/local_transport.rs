@@ -10,10 +10,10 @@ use crate::{
     net::AddressPolicy,
     transport::{
         config::TransportConfig,
-        timeouts::UpstreamTimeouts,
         endpoint_probe::{ProbeFailure, ReachedEndpoint},
         endpoint_transport::EndpointTransport,
         http::{self, HttpTarget, HttpUpstreamClient},
+        timeouts::UpstreamTimeouts,
         transport_kind::{TransportKind, unsuitable_endpoint},
         upstream_reply::UpstreamReply,
         upstream_transport::{Transport, UpstreamCall},

@@ -6,8 +6,8 @@ use crate::{
     net::ApiClient,
     transport::{
         config::TransportConfig,
-        timeouts::UpstreamTimeouts,
         endpoint_transport::EndpointTransport,
+        timeouts::UpstreamTimeouts,
         transport_kind::{TransportKind, unsuitable_endpoint},
     },
     values::{ConfigPath, Secret},

@@ -13,8 +13,8 @@ use crate::{
     telemetry::Metrics,
     transport::{
         config::{TransportConfig, UpstreamMqttConfig},
-        timeouts::UpstreamTimeouts,
         endpoint_transport::EndpointTransport,
+        timeouts::UpstreamTimeouts,
         transport_kind::{TransportKind, unsuitable_endpoint},
     },
     values::ConfigDuration,

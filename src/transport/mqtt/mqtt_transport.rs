@@ -17,8 +17,8 @@ use crate::{
     trace::SpanScope,
     transport::{
         attempt_span::TracedEndpoint,
-        timeouts::{CallEnd, TimeoutKind, UpstreamTimeouts},
         endpoint_probe::{ProbeFailure, ReachedEndpoint},
+        timeouts::{CallEnd, TimeoutKind, UpstreamTimeouts},
         upstream_reply::{ReplyBody, UpstreamReply},
         upstream_transport::{Transport, UpstreamCall},
     },

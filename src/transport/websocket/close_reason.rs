@@ -78,8 +78,7 @@ impl WebSocketError {
 
 impl WebSocketError {
     fn timeout_fault(&self, setting: &'static str) -> Fault {
-        let timeout =
-            NamedTimeout { name: setting, after: None, source: TimeoutSource::Setting(setting.to_owned()) };
+        let timeout = NamedTimeout { name: setting, after: None, source: TimeoutSource::Setting(setting.to_owned()) };
         timeouts::timeout_fault(format_args!("{self:?}")).with_named_timeout(&timeout).with_setting(setting)
     }
 }

@@ -15,10 +15,10 @@ use crate::{
     transport::{
         attempt_span::TracedEndpoint,
         config::TransportConfig,
-        timeouts::UpstreamTimeouts,
         endpoint_probe::{ProbeFailure, ReachedEndpoint},
         endpoint_transport::EndpointTransport,
         http::{self, HttpTarget, HttpUpstreamClient, UpgradeOutcome, UpgradeRequest},
+        timeouts::UpstreamTimeouts,
         transport_kind::TransportKind,
         upstream_reply::{ReplyBody, UpstreamReply},
         upstream_transport::{Transport, UpstreamCall},
