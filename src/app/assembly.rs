@@ -2,6 +2,7 @@
 
 use super::{
     audit_wiring::open_audit_log,
+    caller_headers_wiring,
     config_checks::{check_agent_settings, check_sections, compile_api_hosts},
     directory_wiring::{SearchIndexer, build_delegation, build_directory, create_search_indexer},
     mqtt_bridge_wiring::build_bridge_offers,
@@ -26,8 +27,8 @@ use crate::{
     doctor::{self, FindingCode},
     explain::RecentDecisions,
     gateway::{
-        AgentRouteCompiler, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge, Route, RouteRule,
-        ShadowRules,
+        AgentRouteCompiler, CallerTokenSigner, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge,
+        Route, RouteRule, ShadowRules,
     },
     limit::{CallLimiter, ShadowLimits},
     net::{AddressPolicy, FetchClient},
@@ -116,6 +117,7 @@ impl GatewayAssembly {
         let telemetry = TaskTelemetry { metrics: &metrics, tracer: &tracer };
         let stores = tasks_wiring::open(file, &policy, telemetry, shared_state.as_ref()).await?;
         let delegation = build_delegation(file, &directory)?;
+        let caller_tokens = caller_headers_wiring::build_token_signer(file, &directory)?;
         let on_demand = open_on_demand_registries(file, &policy, &catalogue)
             .map_err(|problems| prefix_problems("agents", problems))?;
         let source_manager = SourceManager::start(&catalogue, sources).await;
@@ -123,8 +125,16 @@ impl GatewayAssembly {
         search_indexer.index_progress().wait_until_indexed(INDEX_STARTUP_WAIT).await;
         metrics.register_tiers(file.limits.tiers.keys().map(String::as_str));
         let on_demand_catalogue = on_demand.catalogue.clone();
-        let parts =
-            SnapshotParts { auth, directory, delegation, on_demand: on_demand_catalogue, stores, tracer, shadow };
+        let parts = SnapshotParts {
+            auth,
+            directory,
+            delegation,
+            caller_tokens,
+            on_demand: on_demand_catalogue,
+            stores,
+            tracer,
+            shadow,
+        };
         let config = ArcSwap::from_pointee(build_config_snapshot(file, parts));
         let access_log = Arc::new(log);
         set_checkpoint_key(audit_log.as_deref(), &config.load());
@@ -207,6 +217,7 @@ impl GatewayAssembly {
             return Err(problems);
         };
         let delegation = build_delegation(file, &directory)?;
+        let caller_tokens = caller_headers_wiring::build_token_signer(file, &directory)?;
         // First, because it loads a secret and can fail; the sections that follow were validated above.
         let telemetry = TaskTelemetry { metrics: &gateway.metrics, tracer: &tracer };
         let stores = tasks_wiring::reconfigure(file, &previous, &policy, telemetry)?;
@@ -229,8 +240,8 @@ impl GatewayAssembly {
         set_issuer_labels(file, &gateway.metrics);
         gateway.metrics.register_tiers(file.limits.tiers.keys().map(String::as_str));
         let routes = build_routes(file, &auth, &gateway.limits, &gateway.transport, &gateway.metrics);
-        let parts =
-            SnapshotParts { auth, directory, delegation, on_demand: on_demand.catalogue, stores, tracer, shadow };
+        let on_demand = on_demand.catalogue;
+        let parts = SnapshotParts { auth, directory, delegation, caller_tokens, on_demand, stores, tracer, shadow };
         let snapshot = build_config_snapshot(file, parts);
         set_checkpoint_key(gateway.audit_log.as_deref(), &snapshot);
         // Beside the snapshot, so that a call is explained with the rules under which it began.
@@ -349,6 +360,7 @@ struct SnapshotParts {
     auth: Arc<Authorizer>,
     directory: Arc<AgentDirectory>,
     delegation: Option<Arc<DelegationPolicy>>,
+    caller_tokens: Option<Arc<CallerTokenSigner>>,
     on_demand: Option<Arc<OnDemandCatalogue<Route>>>,
     stores: TasksAndIdempotency,
     tracer: Option<Arc<Tracer>>,
@@ -363,6 +375,7 @@ fn build_config_snapshot(file: &GatewayConfig, parts: SnapshotParts) -> ConfigSn
         tasks: parts.stores.tasks,
         idempotency: parts.stores.idempotency,
         delegation: parts.delegation,
+        caller_tokens: parts.caller_tokens,
         contract: file.contract.clone(),
         error_format: file.errors.format,
         api_key_header: file.auth.api_keys.as_ref().and_then(ApiKeysConfig::header_name),
@@ -437,7 +450,8 @@ fn build_auth(
     let browser_pairing = cors.map(|cors| BrowserPairingAccess::new(issued.pairings, &cors.allowed_origins));
     let (metrics, logged_callers) = (Arc::clone(metrics), file.access_log.callers);
     let revocations = Arc::clone(issued.revocations);
-    let services = AuthServices { client, metrics, browser_pairing, revocations, logged_callers };
+    let told_claims = caller_headers_wiring::told_claims(file);
+    let services = AuthServices { client, metrics, browser_pairing, revocations, logged_callers, told_claims };
     Authorizer::build(&file.auth, &file.access, &services, previous).map(Arc::new)
 }
 
@@ -448,9 +462,9 @@ fn build_routes(
     transport: &UpstreamClient,
     metrics: &Arc<Metrics>,
 ) -> AgentRouteCompiler {
-    let rules = file.agents.rules.iter().map(|rule| RouteRule {
+    let rules = file.agents.rules.iter().enumerate().map(|(at, rule)| RouteRule {
         agents: rule.agents.clone(),
-        settings: rule.settings.clone(),
+        settings: rule.settings.of_rule(at),
         rate_limit: rule.rate_limit,
         max_concurrency: rule.max_concurrency,
         shared_max_concurrency: rule.shared_max_concurrency,
@@ -462,10 +476,12 @@ fn build_routes(
         allows_get: rule.get,
         api: rule.api.clone().map(Arc::new),
         openai: rule.openai.clone().map(Arc::new),
+        a2a: rule.a2a.clone(),
     });
     AgentRouteCompiler {
         contract: file.contract.clone(),
         defaults: file.agents.defaults.clone(),
+        a2a: file.agents.a2a.clone(),
         rules: rules.collect(),
         auth: Arc::clone(auth),
         logs_error_bodies: file.errors.log_agent_bodies,

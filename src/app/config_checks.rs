@@ -1,10 +1,10 @@
 //! Checks of a configuration that need no running gateway.
 
-use super::{problem_paths::prefix_problems, shared_state_wiring, tasks_wiring};
+use super::{caller_headers_wiring, problem_paths::prefix_problems, shared_state_wiring, tasks_wiring};
 use crate::{
     auth::certificate_pattern_problem,
     config::GatewayConfig,
-    gateway::{ApiHostRule, ApiHosts, CorsPolicy, ErrorDetails, OpenAiConfig, api_config_problems},
+    gateway::{A2aConfig, ApiHostRule, ApiHosts, CorsPolicy, ErrorDetails, OpenAiConfig, api_config_problems},
     registry::EndpointRules,
     trace::TracingConfig,
     transport::{LocalRuntimeConfig, UpstreamClient},
@@ -131,9 +131,13 @@ pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamCli
         problems.extend(details.map(|why| format!("agents.rules[{at}].error_details.{why}")));
         let openai = rule.openai.as_ref().and_then(OpenAiConfig::problem);
         problems.extend(openai.map(|why| format!("agents.rules[{at}].openai.{why}")));
+        let a2a = rule.a2a.as_ref().and_then(A2aConfig::problem);
+        problems.extend(a2a.map(|why| format!("agents.rules[{at}].a2a.{why}")));
         let api = rule.api.as_ref().map(api_config_problems).unwrap_or_default();
         problems.extend(prefix_problems(&format!("agents.rules[{at}].api"), api));
     }
     problems.extend(compile_api_hosts(file).err().unwrap_or_default());
+    problems.extend(file.agents.a2a.problem().map(|why| format!("agents.a2a.{why}")));
+    problems.extend(caller_headers_wiring::check_caller_headers(file));
     problems
 }

@@ -3,6 +3,7 @@
 
 mod assembly;
 mod audit_wiring;
+mod caller_headers_wiring;
 mod certificate_watch;
 mod change_queue;
 mod change_recorder;

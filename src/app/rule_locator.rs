@@ -12,6 +12,7 @@ const AGENT_SETTINGS: &[(&str, &str)] = &[
     ("limits.concurrency.max_per_agent", "max_concurrency"),
     ("limits.concurrency.shared_max_per_agent", "shared_max_concurrency"),
     ("limits.concurrency.adaptive", "adaptive_concurrency"),
+    ("agents.a2a.max_body_size", "a2a.max_body_size"),
 ];
 
 /// The settings that a tier may have, each with the general setting.
@@ -28,6 +29,9 @@ const RULE_PREFIX: &str = "agents.rules[].";
 
 /// Settings that a rule has below `settings` begin with this.
 const DEFAULTS_PREFIX: &str = "agents.defaults.";
+
+/// The general timeouts of calls to agents, which a preset may set.
+const TIMEOUTS: &str = "agents.defaults.timeouts.";
 
 /// The rules of one configuration.
 #[derive(Debug, Default)]
@@ -54,9 +58,12 @@ impl RuleLocator {
             let matching = self.agent_rules.iter().enumerate().rev();
             let matching = matching.filter(|(_, globs)| globs.iter().any(|glob| glob.matches(agent)));
             let paths = matching.map(|(at, _)| format!("agents.rules[{at}].{member}"));
-            if let Some(path) = paths.into_iter().find(|path| self.locations.locate(path).is_some()) {
+            if let Some(path) = paths.into_iter().find_map(|path| self.setting_or_preset(path)) {
                 return path;
             }
+        }
+        if let Some(path) = self.setting_or_preset(setting.to_owned()).filter(|_| setting.starts_with(TIMEOUTS)) {
+            return path;
         }
         if let (Some(tier), Some(member)) = (scope.tier, specific(TIER_SETTINGS)) {
             let path = format!("limits.tiers.{tier}.{member}");
@@ -65,6 +72,18 @@ impl RuleLocator {
             }
         }
         setting.to_owned()
+    }
+}
+
+impl RuleLocator {
+    /// Returns a path that the configuration has: this one, or for a timeout that of the preset beside it.
+    fn setting_or_preset(&self, path: String) -> Option<String> {
+        if self.locations.locate(&path).is_some() {
+            return Some(path);
+        }
+        let (section, _) = path.rsplit_once('.').filter(|(section, _)| section.ends_with(".timeouts"))?;
+        let preset = format!("{section}.preset");
+        self.locations.locate(&preset).is_some().then_some(preset)
     }
 }
 

@@ -6,6 +6,7 @@ use super::{
     authenticator::AuthenticationResult,
     authenticator_list::{AuthenticatorList, Unauthenticated},
     basic_credential::{basic_password, is_api_key},
+    bearer::CallerClaims,
     build_context::{AuthServices, BuildContext},
     caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials},
     caller_patterns::ANONYMOUS,
@@ -81,6 +82,7 @@ impl Authorizer {
             grants: self.grants.rules_for_caller(id, &groups),
             groups,
             scopes: Arc::default(),
+            claims: CallerClaims::default(),
             tier: tier.map(Into::into),
         }
     }
@@ -356,6 +358,7 @@ fn anonymous_caller(grants: &GrantIndex) -> Arc<Caller> {
         method: AuthenticationMethod::Anonymous,
         groups: Arc::default(),
         scopes: Arc::default(),
+        claims: CallerClaims::default(),
         tier: None,
         grants: grants.rules_for_caller(ANONYMOUS, &[]),
     })

@@ -26,6 +26,8 @@ pub struct AuthServices {
     pub revocations: Arc<RevocationList>,
     /// How the log names callers. The prefix of a key names one too.
     pub logged_callers: LoggedCallers,
+    /// The claims of callers' tokens that agents are told, by name or JSON Pointer.
+    pub told_claims: Arc<[Arc<str>]>,
 }
 
 /// What the authenticators of one configuration are built from.

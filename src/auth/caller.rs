@@ -1,6 +1,6 @@
 //! Caller identity, the credentials that a request presents, and what an agent requires.
 
-use super::{access_rule::AccessRule, grants::GrantSet, mtls::ClientCertificate};
+use super::{access_rule::AccessRule, bearer::CallerClaims, grants::GrantSet, mtls::ClientCertificate};
 use crate::{
     agent::{Authentication, AuthenticationMethod},
     fault::Fault,
@@ -26,6 +26,8 @@ pub struct Caller {
     pub scopes: Arc<[Arc<str>]>,
     /// Tier, which limits may refer to.
     pub tier: Option<Arc<str>>,
+    /// Claims of its token that agents are told; empty without a token.
+    pub claims: CallerClaims,
     /// Grants and denials that name the caller.
     pub grants: GrantSet,
 }

@@ -34,7 +34,9 @@ pub use api_keys::{
     visit_api_keys,
 };
 pub use authorizer::Authorizer;
-pub use bearer::{IntrospectionProblem, KeyFetchError, inspect_introspection, inspect_issuer};
+pub use bearer::{
+    CallerClaim, CallerClaims, IntrospectionProblem, KeyFetchError, inspect_introspection, inspect_issuer,
+};
 pub use browser_pairing::{BrowserPairingAccess, BrowserPairings, NewPairingCode};
 pub use build_context::AuthServices;
 pub use caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials, is_valid_name};

@@ -116,12 +116,17 @@ pub struct GatewayConfig {
 const DRAIN_MARGIN: Duration = Duration::from_secs(5);
 
 impl GatewayConfig {
-    /// Returns the longest time that a call may take: the longest `timeouts.total` of the defaults and of all rules.
+    /// Returns the longest time that a call may take: the longest `timeouts.total` of the defaults, of all rules and of
+    /// their APIs.
     pub fn longest_call(&self) -> Duration {
         let defaults = &self.agents.defaults;
-        let rules = self.agents.rules.iter().map(|rule| rule.settings.with_fallback(defaults));
-        let totals = rules.chain([defaults.clone()]).map(|settings| UpstreamTimeouts::from(&settings.timeouts).total);
-        totals.max().unwrap_or_default()
+        let rules = self.agents.rules.iter().map(|rule| {
+            let timeouts = rule.settings.with_fallback(defaults).timeouts;
+            let preset = rule.api.as_ref().and_then(|api| api.preset);
+            preset.map_or(timeouts.clone(), |preset| timeouts.with_api_preset(preset.timeouts()))
+        });
+        let all = rules.chain([defaults.timeouts.clone()]);
+        all.map(|timeouts| UpstreamTimeouts::from(&timeouts).total).max().unwrap_or_default()
     }
 
     /// Returns how long calls in flight may take to finish after SIGTERM.
@@ -267,6 +272,9 @@ pub struct AgentsConfig {
     /// off. Default 64MiB.
     #[serde(default = "default_max_streamed_body_size")]
     pub max_streamed_body_size: ByteSize,
+    /// Bounds for calls to agents whose documents have an A2A agent card.
+    #[serde(default)]
+    pub a2a: gateway::A2aConfig,
     /// Time between keep-alive comments on an idle event stream; 0s sends none. Default 15s.
     #[serde(default = "default_sse_keep_alive_interval")]
     pub sse_keep_alive_interval: ConfigDuration,
@@ -298,6 +306,7 @@ impl Default for AgentsConfig {
             defaults: TransportConfig::default(),
             rules: Vec::new(),
             max_streamed_body_size: default_max_streamed_body_size(),
+            a2a: gateway::A2aConfig::default(),
             sse_keep_alive_interval: default_sse_keep_alive_interval(),
             check_only: false,
             inspection: InspectionScope::default(),
@@ -373,6 +382,9 @@ pub struct AgentRule {
     /// schemas.
     #[serde(default)]
     pub openai: Option<gateway::OpenAiConfig>,
+    /// Bounds for calls to the agents that have an A2A card. Default: `agents.a2a`.
+    #[serde(default)]
+    pub a2a: Option<gateway::A2aConfig>,
 }
 
 /// The format of errors.

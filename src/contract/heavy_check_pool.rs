@@ -177,7 +177,10 @@ impl HeavyCheckPool {
         let failed = |_| Fault::new(FaultCode::Internal, "The check failed");
         match tokio::time::timeout_at(request.deadline.into(), receiver).await {
             Ok(result) => result.map_err(failed),
-            Err(_) => Err(Fault::new(FaultCode::Timeout, "The check against the agent's schema did not end in time")),
+            Err(_) => {
+                let text = "The check against the agent's schema did not end in time";
+                Err(Fault::new(FaultCode::Timeout, text).with_deadline())
+            }
         }
     }
 

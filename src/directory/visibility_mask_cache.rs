@@ -25,7 +25,7 @@ impl VisibilityClass {
         // Every field is named, so that a new one is considered here: discovery is allowed by the grants, in which the id
         // and the groups are considered already, and by whether there is a credential. The kind of credential and the
         // scopes decide about calls only.
-        let Caller { id: _, owner_key: _, method, groups: _, scopes: _, tier: _, grants } = caller;
+        let Caller { id: _, owner_key: _, method, groups: _, scopes: _, tier: _, claims: _, grants } = caller;
         Self { is_anonymous: *method == AuthenticationMethod::Anonymous, grants: grants.clone() }
     }
 }

@@ -4,6 +4,7 @@
 mod code_table;
 mod error_format;
 mod json_rpc;
+mod named_timeout;
 mod personal_numbers;
 mod public_message;
 mod stored_fault;
@@ -11,6 +12,7 @@ mod stored_fault;
 pub use code_table::{Blame, FaultCode, FaultCodeRow};
 pub use error_format::ErrorFormat;
 pub use json_rpc::json_rpc_request_id;
+pub use named_timeout::{NamedTimeout, TimeoutSource};
 pub use personal_numbers::redact_personal_numbers;
 pub use public_message::public_message;
 pub use stored_fault::StoredFault;
@@ -184,6 +186,11 @@ impl Fault {
     /// Returns the rule that refuses the call, where the fault knows it.
     pub fn rule(&self) -> Option<FaultRule> {
         self.0.rule
+    }
+
+    /// Returns whether the call ended because its time was over.
+    pub fn is_of_deadline(&self) -> bool {
+        self.0.rule == Some(FaultRule::Deadline)
     }
 
     /// Returns how far the call got, if the agent sent no response and the progress is known.

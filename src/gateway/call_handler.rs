@@ -3,7 +3,8 @@
 
 use super::{
     admission::{
-        AdmissionRecorder as _, AdmittedCall, AuthorizedCall, CallInput, CheckedCall, IncomingRequest, InputSource,
+        AdmissionRecorder as _, AdmittedCall, AuthorizedCall, BodyBound, CallInput, CheckedCall, IncomingRequest,
+        InputSource,
     },
     background::{BackgroundCall, KeyOutcome, claim_or_replay, run_first_call},
     batch_call::BatchCall,
@@ -127,7 +128,7 @@ async fn forward_to_agent(
         exchange.call.stats.upstream_duration = Some(sent_at.elapsed());
         return Responder { exchange, admitted: &admitted }.respond_json(body).await;
     }
-    let max_body = exchange.config.max_streamed_body_size.get();
+    let max_body = BodyBound::of_streamed(admitted.agent_route(), exchange.config.max_streamed_body_size);
     let request = OutgoingRequest { head, input, deadline: admitted.deadline().into_std(), max_body };
     let sent = send_with_body(exchange.gateway, exchange.session, &admitted, request).await;
     exchange.call.record_reply();
@@ -149,7 +150,8 @@ async fn respond_in_background(
     // A call that outlives its caller cannot stream the input from it, and the key covers the input.
     if let CallInput::Streamed(first) = &checked.input {
         exchange.call.begin_step(DecisionStep::Input);
-        let body = exchange.read_rest(first.clone(), checked.deadline()).await?;
+        let bound = BodyBound::of_checked(checked.route(), &exchange.config.contract);
+        let body = exchange.read_rest(first.clone(), bound, checked.deadline()).await?;
         let _ = exchange.call.buffered_input.set(body.clone());
         checked.input = CallInput::Complete(body);
     }

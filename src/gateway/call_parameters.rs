@@ -12,7 +12,7 @@ use crate::{
     contract,
     explain::DeadlineSource,
     fault::{Fault, FaultCode, Result},
-    transport,
+    transport::{self, CallTimeout, TimeoutKind, UpstreamTimeouts},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -62,20 +62,33 @@ pub(super) fn is_gateway_parameter(name: &str, route: &Route) -> bool {
 }
 
 /// When a call ends, and what says so.
+#[derive(Clone, Copy)]
 pub(super) struct CallDeadline {
     pub(super) at: Instant,
     pub(super) source: DeadlineSource,
+    /// What a fault says of it.
+    pub(super) timeout: CallTimeout,
 }
 
-/// Returns the deadline: `max_duration` after arrival, or the caller's timeout if that is shorter.
+/// Returns the deadline: the total timeout after arrival, or the caller's timeout if that is shorter.
 ///
 /// # Errors
 /// `InvalidInput` if the caller's timeout is not a duration.
-pub(super) fn call_deadline(arrived_at: Instant, max_duration: Duration, headers: &HeaderMap) -> Result<CallDeadline> {
+pub(super) fn call_deadline(
+    arrived_at: Instant,
+    timeouts: &UpstreamTimeouts,
+    headers: &HeaderMap,
+) -> Result<CallDeadline> {
     let requested = headers.get(REQUEST_TIMEOUT).map(|value| parse_timeout(value.to_str().unwrap_or_default()));
-    Ok(match requested.transpose()?.filter(|requested| *requested < max_duration) {
-        Some(requested) => CallDeadline { at: arrived_at + requested, source: DeadlineSource::Caller },
-        None => CallDeadline { at: arrived_at + max_duration, source: DeadlineSource::Agent },
+    Ok(match requested.transpose()?.filter(|requested| *requested < timeouts.total) {
+        Some(requested) => {
+            let timeout = CallTimeout::of_request("X-Request-Timeout", requested);
+            CallDeadline { at: arrived_at + requested, source: DeadlineSource::Caller, timeout }
+        }
+        None => {
+            let timeout = timeouts.named(TimeoutKind::Total);
+            CallDeadline { at: arrived_at + timeouts.total, source: DeadlineSource::Agent, timeout }
+        }
     })
 }
 

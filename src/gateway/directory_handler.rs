@@ -2,7 +2,7 @@
 //! of calls.
 
 use super::{
-    admission::{LocalAccess, LocalCaller, may_call, may_see, may_see_with_grants, sources_not_read},
+    admission::{BodyBound, LocalAccess, LocalCaller, may_call, may_see, may_see_with_grants, sources_not_read},
     call::{CallError, CallResult},
     exchange::Exchange,
     gateway_state::{ConfigSnapshot, Gateway},
@@ -24,7 +24,7 @@ use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
 /// The largest body of a directory request, independent of the bounds of calls.
-const MAX_BODY: usize = 1 << 20;
+const MAX_BODY: BodyBound = BodyBound::fixed(1 << 20);
 /// The timeout of the request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -158,8 +158,8 @@ impl AgentVisibility for CallerView<'_> {
             per_agent: rates.per_agent,
             per_day: rates.quota.per_day,
             per_month: rates.quota.per_month,
-            max_checked_body: self.config.contract.max_body_size,
-            max_streamed_body: self.config.max_streamed_body_size,
+            max_checked_body: BodyBound::of_checked(route, &self.config.contract).max_size,
+            max_streamed_body: BodyBound::of_streamed(route, self.config.max_streamed_body_size).max_size,
             first_byte_timeout: timeouts.first_byte,
             total_timeout: timeouts.total,
         })

@@ -3,7 +3,7 @@
 
 use super::{
     admission::{
-        AdmissionPipeline, AdmissionRecorder as _, Admitted, AgentAuthorization, BodyAccount, IncomingBody,
+        AdmissionPipeline, AdmissionRecorder as _, Admitted, AgentAuthorization, BodyAccount, BodyBound, IncomingBody,
         LocalAccess, LocalCaller, rate_limit_account,
     },
     call::{Call, CallError, CallResult, CallState},
@@ -95,18 +95,23 @@ impl<'a> Exchange<'a> {
     ///
     /// # Errors
     /// 400, 408, 413 or 415.
-    pub(super) async fn read_own_body(&mut self, max_bytes: usize, max_duration: Duration) -> Result<Bytes, Fault> {
+    pub(super) async fn read_own_body(&mut self, bound: BodyBound, max_duration: Duration) -> Result<Bytes, Fault> {
         let account = BodyAccount { limits: &self.gateway.limits, client: self.client() };
         let mut incoming = IncomingBody::new(&mut *self.session, self.call.arrived_at() + max_duration);
         content_negotiation::check_json_body(incoming.headers())?;
-        incoming.read_complete(max_bytes, account).await
+        incoming.read_complete(bound, account).await
     }
 
-    /// Reads the rest of a body of which `first` has been read, before `deadline`.
+    /// Reads the rest of a body of which `first` has been read, within `bound` and before `deadline`.
     ///
     /// # Errors
     /// 400, 408 or 413.
-    pub(super) async fn read_rest(&mut self, first: Bytes, deadline: Instant) -> Result<Bytes, Fault> {
+    pub(super) async fn read_rest(
+        &mut self,
+        first: Bytes,
+        bound: BodyBound,
+        deadline: Instant,
+    ) -> Result<Bytes, Fault> {
         if first.is_empty() && self.session.body_state() == BodyState::Empty {
             return Ok(first);
         }
@@ -115,7 +120,7 @@ impl<'a> Exchange<'a> {
         if !first.is_empty() {
             incoming.unread(first);
         }
-        incoming.read_complete(self.config.contract.max_body_size.get(), account).await
+        incoming.read_complete(bound, account).await
     }
 
     /// Waits for `work` while watching the caller; ends early if the caller leaves.

@@ -1,8 +1,8 @@
 //! The gateway: the configuration in force, and the state that outlives every configuration.
 
 use super::{
-    admission::ShadowRules, api::ApiHosts, cors::CorsPolicy, delegation::DelegationPolicy, route::Route,
-    websocket::CallerWebSocketConfig,
+    admission::ShadowRules, api::ApiHosts, caller_identity::CallerTokenSigner, cors::CorsPolicy,
+    delegation::DelegationPolicy, route::Route, websocket::CallerWebSocketConfig,
 };
 use crate::{
     audit::AuditLog,
@@ -46,6 +46,8 @@ pub struct ConfigSnapshot {
     pub cors: Option<CorsPolicy>,
     /// Signed delegation chains; `None` passes the callers' own headers through.
     pub delegation: Option<Arc<DelegationPolicy>>,
+    /// Signs the tokens that tell agents who calls; `None` if no agent is told by a token.
+    pub caller_tokens: Option<Arc<CallerTokenSigner>>,
     /// The most bytes of a body that is streamed without validation.
     pub max_streamed_body_size: ByteSize,
     /// Callers' WebSockets.
@@ -68,7 +70,7 @@ impl ConfigSnapshot {
         set: &'a [(HeaderName, HeaderValue)],
     ) -> HeaderMutations<'a> {
         let credential_headers = self.auth.credential_headers();
-        HeaderMutations { forwarded: Some(forwarded), credential_headers, set, passes_conditions: false }
+        HeaderMutations { forwarded: Some(forwarded), credential_headers, set, ..HeaderMutations::default() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The path of a call, and the other front ends: each folder is one of them. `request_handler` runs the steps of the
 //! crate's documentation in order; `admission` holds every check, and `exchange` writes every response.
 
+mod a2a_config;
 mod admission;
 mod api;
 mod background;
@@ -13,6 +14,7 @@ mod call_id;
 mod call_parameters;
 mod call_stats;
 mod caller_connection;
+mod caller_identity;
 mod content_negotiation;
 mod cors;
 mod delegation;
@@ -44,10 +46,12 @@ mod tasks;
 mod upstream;
 pub mod websocket;
 
+pub use a2a_config::A2aConfig;
 pub use admission::{ShadowRules, may_call};
 pub use api::{ApiConfig, ApiHostRule, ApiHosts, ApiPreset, ApiRouteConfig, ApiSessionConfig, api_config_problems};
 pub use bridge::MqttBridge;
 pub use caller_connection::CallerConnection;
+pub use caller_identity::CallerTokenSigner;
 pub use cors::{CorsConfig, CorsPolicy, PairingConfig};
 pub use delegation::{DelegationConfig, DelegationPolicy};
 pub use explain::{DryRun, ExplainRequest, explain_call};

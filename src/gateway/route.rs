@@ -2,7 +2,9 @@
 //! metrics.
 
 use super::{
+    a2a_config::A2aConfig,
     api::{AgentApi, AgentApiBuilder, ApiConfig},
+    caller_identity::CallerHeaders,
     content_negotiation,
     deprecation_headers::deprecation_headers,
     openai::OpenAiConfig,
@@ -23,7 +25,7 @@ use crate::{
     registry::{CompileRoute, EndpointRules, EndpointTrust, OnDemandServers},
     telemetry::{AgentMetrics, EndpointCounts, EndpointState, LimitKind, Metrics, ShadowDenials},
     transport::{self, BreakerState, TransportConfig, UpstreamClient},
-    values::{Glob, Rate},
+    values::{ByteSize, Glob, Rate},
 };
 use http::{HeaderName, HeaderValue};
 use std::{num::NonZeroU32, sync::Arc};
@@ -54,12 +56,16 @@ pub struct Route {
     pub(super) allows_get: bool,
     /// Whether the agent's document has a card of A2A.
     pub(super) has_agent_card: bool,
+    /// The bound of bodies for an agent with such a card, where it is set.
+    pub(super) a2a_max_body_size: Option<ByteSize>,
     /// What happens with the query of a `POST`.
     pub(super) query_policy: QueryPolicy,
     /// Which parts of the agent's errors callers read.
     pub(super) error_details: ErrorDetails,
     /// Whether the log has the bodies of the agent's errors.
     pub(super) logs_error_bodies: bool,
+    /// The fields that tell the agent who calls; `None` for most agents.
+    pub(super) caller_headers: Option<CallerHeaders>,
     /// The agent's own API, if requests to it pass.
     pub(super) api: Option<Arc<AgentApi>>,
     /// How clients of OpenAI's API call the agent, where a rule says it.
@@ -132,6 +138,8 @@ pub struct RouteRule {
     pub api: Option<Arc<ApiConfig>>,
     /// How clients of OpenAI's API call the agents.
     pub openai: Option<Arc<OpenAiConfig>>,
+    /// Bounds for calls to agents with an A2A card.
+    pub a2a: Option<A2aConfig>,
 }
 
 /// What happens with the query of a `POST` that does not only repeat the body.
@@ -176,6 +184,8 @@ pub struct AgentRouteCompiler {
     pub contract: contract::ContractConfig,
     /// The default transport settings.
     pub defaults: TransportConfig,
+    /// Bounds for calls to agents with an A2A card.
+    pub a2a: A2aConfig,
     /// The settings for matching agents.
     pub rules: Vec<RouteRule>,
     /// Authentication and authorisation.
@@ -242,7 +252,7 @@ impl CompileRoute for AgentRouteCompiler {
         let mut runs_as_task = None;
         let mut allows_get = true;
         let (mut authentication, mut query_policy, mut error_details) = (None, None, None);
-        let (mut api, mut openai) = (None, None);
+        let (mut api, mut openai, mut a2a) = (None, None, &self.a2a);
         for rule in self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str()))) {
             settings = rule.settings.with_fallback(&settings);
             rate = rule.rate_limit.or(rate);
@@ -256,6 +266,7 @@ impl CompileRoute for AgentRouteCompiler {
             error_details = rule.error_details.as_ref().or(error_details);
             api = rule.api.as_deref().or(api);
             openai = rule.openai.as_ref().or(openai);
+            a2a = rule.a2a.as_ref().unwrap_or(a2a);
         }
         let agent = authentication.unwrap_or_default().apply(agent);
         let endpoint_trust = self.endpoint_rules.check(&agent).unwrap_or_else(|why| {
@@ -302,10 +313,12 @@ impl CompileRoute for AgentRouteCompiler {
             runs_as_task: runs_as_task.unwrap_or(false),
             allows_get,
             has_agent_card: agent.document.contains("\"agent_card\""),
+            a2a_max_body_size: a2a.max_body_size,
             query_policy: query_policy.unwrap_or_default(),
             error_details: error_details.cloned().unwrap_or_default(),
             logs_error_bodies: self.logs_error_bodies,
             operations,
+            caller_headers: CallerHeaders::compile(settings.caller_headers.as_ref()),
             api: api.map(Arc::new),
             openai: openai.cloned(),
             upstream,

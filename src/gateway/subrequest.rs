@@ -7,6 +7,7 @@ use super::{
         CallerContext, InputSource,
     },
     call::{Call, CallState},
+    call_parameters::CallDeadline,
     gateway_state::{ConfigSnapshot, Gateway},
     path_router::CallTarget,
     response::{CompleteReply, ReplyValidator, redact_reported_card},
@@ -42,7 +43,7 @@ pub(super) struct Subrequest<'a> {
     /// schema accepts one.
     pub(super) instruction: Option<&'a str>,
     /// The deadline, if it is earlier than the agent's own.
-    pub(super) deadline: Option<Instant>,
+    pub(super) deadline: Option<CallDeadline>,
     /// The span of the subrequest, where its call is traced.
     pub(super) trace: Option<SubrequestTrace<'a>>,
 }

@@ -11,7 +11,7 @@ use super::{
     client_shares::{ClientShares, ClientSlot, ClientUsage, count_up_to},
     clock::{LimitClock, as_micros},
     concurrency_range::ConcurrencyRange,
-    concurrency_refusal::ConcurrencyRefusal,
+    concurrency_refusal::{ConcurrencyRefusal, QUEUE_TIMEOUT_ELAPSED},
     config::ConcurrencyConfig,
     slot_request::SlotRequest,
 };
@@ -253,7 +253,7 @@ impl ConcurrencyLimiter {
         match permit {
             Ok(Ok(permit)) => Ok(permit),
             // The semaphore is never closed.
-            Ok(Err(_)) | Err(_) => Err(refusal("queue_timeout elapsed")),
+            Ok(Err(_)) | Err(_) => Err(refusal(QUEUE_TIMEOUT_ELAPSED)),
         }
     }
 
@@ -279,7 +279,7 @@ impl ConcurrencyLimiter {
             }
             return Ok(());
         }
-        Err(refusal("wait timed out"))
+        Err(refusal(QUEUE_TIMEOUT_ELAPSED))
     }
 
     /// Counts the call as waiting for a response if the adaptive limit allows one more. With `after_queued`, only if no

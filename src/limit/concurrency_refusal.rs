@@ -6,8 +6,9 @@ use super::{
 };
 use crate::{
     agent::AgentId,
-    fault::{Fault, FaultCode},
+    fault::{Fault, FaultCode, NamedTimeout, TimeoutSource},
     telemetry::LimitKind,
+    values::ConfigDuration,
 };
 use std::{fmt::Display, num::NonZeroU32, time::Duration};
 
@@ -61,21 +62,40 @@ impl ConcurrencyRefusal<'_> {
             }
             Self::Fixed { max_concurrency, retry_after, why } => {
                 let fault = agent_overloaded("The agent is at its concurrency limit, which all callers share");
+                let fault = name_wait(fault, why, Some(retry_after));
                 with_detail(fault, retry_after, &format_args!("concurrency limit {max_concurrency} reached, {why}"))
             }
             Self::Adaptive { limit, retry_after, why } => {
                 let fault = agent_overloaded("The agent is at its adaptive concurrency limit, which all callers share");
+                // A call of a congested queue waits for less.
+                let fault = name_wait(fault, why, None);
                 with_detail(fault, retry_after, &format_args!("adaptive concurrency limit {limit} reached, {why}"))
             }
             Self::Shared { max_concurrency, retry_after, why } => {
                 let text = "The agent is at its concurrency limit, which all callers of all gateways share";
                 let detail = format!("shared concurrency limit {max_concurrency} reached, {why}");
-                with_detail(agent_overloaded(text), retry_after, &detail)
+                with_detail(name_wait(agent_overloaded(text), why, Some(retry_after)), retry_after, &detail)
             }
             Self::Unavailable => LimitRefusal::StoreUnavailable(LimitKind::SharedConcurrency).into_fault(),
         }
     }
 }
+
+/// Why a call gets no slot that waited in vain.
+pub(super) const QUEUE_TIMEOUT_ELAPSED: &str = "queue_timeout elapsed";
+
+/// Says in the fault of a call that waited in vain which timeout ended the wait.
+fn name_wait(fault: Fault, why: &str, after: Option<Duration>) -> Fault {
+    if why != QUEUE_TIMEOUT_ELAPSED {
+        return fault;
+    }
+    let after = after.map(|after| ConfigDuration::from_millis(after.as_millis() as u64).to_string());
+    let source = TimeoutSource::Setting(QUEUE_TIMEOUT.to_owned());
+    fault.with_named_timeout(&NamedTimeout { name: QUEUE_TIMEOUT, after, source })
+}
+
+/// The setting that bounds the wait.
+const QUEUE_TIMEOUT: &str = "limits.concurrency.queue_timeout";
 
 /// Returns the 503 for a call beyond the agent's concurrency. The fault names the agent as the cause, so that callers
 /// do not look for a limit of their own.

@@ -16,13 +16,16 @@ use super::{
 };
 use crate::{
     agent::{AgentUri, AgentUriAuthority, EndpointAccess, EndpointScheme},
-    fault::{Fault, FaultCode, Result},
+    fault::{Fault, FaultCode, NamedTimeout, Result, TimeoutSource},
     net::{self, AddressPolicy, FetchClient, Url},
 };
 use std::{sync::Arc, time::Instant};
 
 /// Maximum number of names that lead to another name.
 const MAX_ALIASES: usize = 5;
+
+/// The setting that bounds the resolution of one name.
+const RESOLUTION_TIMEOUT: &str = "resolver.resolution_timeout";
 
 /// Resolves names. There is one for each configuration, with a document cache of its own.
 #[derive(Debug)]
@@ -100,7 +103,10 @@ impl UriResolver {
         let timeout = self.config.resolution_timeout;
         let resolved = tokio::time::timeout(timeout.get(), resolution).await.unwrap_or_else(|_| {
             // The message does not say which step was slow: that is internal.
-            Err(Fault::new(FaultCode::Timeout, format!("The name could not be resolved within {timeout}")))
+            let fault = Fault::new(FaultCode::Timeout, format!("The name could not be resolved within {timeout}"));
+            let source = TimeoutSource::Setting(RESOLUTION_TIMEOUT.to_owned());
+            let named = NamedTimeout { name: RESOLUTION_TIMEOUT, after: Some(timeout.to_string()), source };
+            Err(fault.with_named_timeout(&named).with_setting(RESOLUTION_TIMEOUT))
         });
         match resolved {
             Ok(location) => Ok(ResolvedAgent::new(uri, location, trace)),

@@ -4,9 +4,10 @@
 //! transports use an account of the gateway or sockets of this machine.
 
 use super::{
-    config::{TransportConfig, UpstreamTimeouts},
+    config::TransportConfig,
     endpoint_probe::{ProbeFailure, ReachedEndpoint},
     endpoint_transport::EndpointTransport,
+    timeouts::{UpstreamTimeouts, deadline_fault},
     transport_kind::{TransportBuilder, TransportKind, unsuitable_endpoint},
     upstream_reply::UpstreamReply,
     upstream_transport::{Transport, UpstreamCall},
@@ -96,7 +97,7 @@ impl AgentUriTransport {
             return Ok(transport);
         }
         let late = |_| {
-            Fault::new(FaultCode::Timeout, "The agent's name could not be resolved in time")
+            deadline_fault("the agent's name was not resolved before the call's deadline")
                 .with_progress(CallProgress::NotSent)
         };
         tokio::time::timeout_at(deadline, self.resolve_once(call_start)).await.map_err(late).flatten()

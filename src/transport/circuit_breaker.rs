@@ -2,7 +2,7 @@
 //! any reply to the probe closes the breaker.
 //! A breaker takes no lock, never waits, and needs no reset after a probe that never ends. It does not judge replies.
 
-use super::config::{CircuitBreakerConfig, UpstreamTimeouts};
+use super::{config::CircuitBreakerConfig, timeouts::UpstreamTimeouts};
 use crate::fault::{CallProgress, Fault, FaultCode};
 use std::{
     sync::{

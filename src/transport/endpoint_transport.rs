@@ -2,9 +2,9 @@
 
 use super::{
     attempt_span::{AttemptSpan, TracedEndpoint},
-    config::UpstreamTimeouts,
     endpoint_probe::{ProbeFailure, ProbeRequest, ProbeResult, ReachedEndpoint},
     http::{self, HttpTarget},
+    timeouts::UpstreamTimeouts,
     upstream_reply::UpstreamReply,
     upstream_transport::{Transport, UpstreamCall},
 };

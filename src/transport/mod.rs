@@ -24,6 +24,7 @@ mod local;
 mod matrix;
 mod mqtt;
 mod session_affinity;
+mod timeouts;
 mod transport_kind;
 mod transport_kinds;
 mod upstream_body;
@@ -39,19 +40,18 @@ pub use self::http::HttpTarget;
 pub use admission::Admission;
 pub use attempt_span::TracedEndpoint;
 pub use circuit_breaker::BreakerState;
-pub use config::{
-    CircuitBreakerConfig, TimeoutConfig, TransportConfig, UpstreamCredential, UpstreamMqttConfig, UpstreamTimeouts,
-    UpstreamTlsConfig,
-};
+pub use config::{CircuitBreakerConfig, TransportConfig, UpstreamCredential, UpstreamMqttConfig, UpstreamTlsConfig};
 pub use credential_destinations::CredentialDestinations;
 pub use endpoint_probe::{EndpointProbe, ProbeFailure, ProbeReply, ProbeRequest, ProbeResult, ReachedEndpoint};
 pub use endpoint_transport::EndpointTransport;
 pub use headers::{
-    HeaderMutations, build_forwarded, filter_api_reply_headers, filter_reply_headers, forwarded_header_problem,
+    CallerHeaderSource, CallerHeadersConfig, CallerProperty, CallerTokenConfig, HeaderMutations, build_forwarded,
+    filter_api_reply_headers, filter_reply_headers, forwarded_header_problem, is_same_header,
 };
 pub use local::{LeaseGrant, LocalRuntimeConfig};
 pub use matrix::MatrixConfig;
 pub use session_affinity::stable_hash;
+pub use timeouts::{CallTimeout, TimeoutConfig, TimeoutKind, TimeoutPreset, UpstreamTimeouts};
 pub use upstream_body::{BodyClosed, BodyReceiver, BodySender, RequestBody};
 pub use upstream_client::UpstreamClient;
 pub use upstream_preview::{UpstreamPreview, preview_call};

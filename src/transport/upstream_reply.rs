@@ -1,6 +1,6 @@
 //! The reply of an upstream: its head, and a body that is read in chunks at the reader's pace.
 
-use super::{circuit_breaker::InFlightGuard, http::HttpReplyBody};
+use super::{circuit_breaker::InFlightGuard, http::HttpReplyBody, timeouts::CallTimeout};
 use crate::{fault::Fault, trace::ActiveSpan};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
@@ -29,6 +29,8 @@ pub struct ReplyBody {
     in_flight: Option<InFlightGuard>,
     /// The span of the call to the agent, which ends with the body.
     span: Option<Box<ActiveSpan>>,
+    /// What bounds the time of the call, for the fault of a body that takes longer.
+    deadline_timeout: Option<CallTimeout>,
 }
 
 #[derive(Debug)]
@@ -51,7 +53,7 @@ impl ReplyBody {
     /// Creates a body from a channel of non-empty chunks and at most one fault, at the end. The sender bounds the time
     /// of each chunk, and stops when the receiver is dropped.
     pub fn from_channel(chunks: mpsc::Receiver<Result<Bytes, Fault>>) -> Self {
-        Self { peeked: None, source: ReplySource::Channel(chunks), in_flight: None, span: None }
+        Self { peeked: None, source: ReplySource::Channel(chunks), in_flight: None, span: None, deadline_timeout: None }
     }
 
     /// Counts the call as in flight until the body is dropped.
@@ -62,6 +64,11 @@ impl ReplyBody {
     /// Ends the span when the body ends. A body that is dropped before its end is one that nobody waits for.
     pub fn hold_span(&mut self, span: ActiveSpan) {
         self.span = span.scope().is_sampled().then(|| Box::new(span));
+    }
+
+    /// Sets what bounds the time of the call, which a fault of the body then names.
+    pub fn set_deadline_timeout(&mut self, timeout: CallTimeout) {
+        self.deadline_timeout = Some(timeout);
     }
 
     /// The number of bytes that remain, if the agent declared the length.
@@ -89,7 +96,10 @@ impl ReplyBody {
         if self.span.is_some() {
             self.end_span(chunk.as_ref());
         }
-        chunk
+        match (chunk, self.deadline_timeout) {
+            (Some(Err(fault)), Some(timeout)) => Some(Err(timeout.name_in(fault))),
+            (chunk, _) => chunk,
+        }
     }
 
     /// Ends the span after the last chunk.
@@ -143,7 +153,13 @@ impl ReplyBody {
 
 impl From<HttpReplyBody> for ReplyBody {
     fn from(body: HttpReplyBody) -> Self {
-        Self { peeked: None, source: ReplySource::Http(Box::new(body)), in_flight: None, span: None }
+        Self {
+            peeked: None,
+            source: ReplySource::Http(Box::new(body)),
+            in_flight: None,
+            span: None,
+            deadline_timeout: None,
+        }
     }
 }
 
@@ -154,6 +170,7 @@ impl From<Bytes> for ReplyBody {
             source: ReplySource::None,
             in_flight: None,
             span: None,
+            deadline_timeout: None,
         }
     }
 }

@@ -4,10 +4,10 @@
 
 use super::{
     circuit_breaker::{BreakerPolicy, BreakerState, CallAttempt, CircuitBreaker},
-    config::UpstreamTimeouts,
     endpoint_probe::{EndpointProbe, ProbeRequest, ProbeResult},
     endpoint_transport::EndpointTransport,
     session_affinity::{endpoint_tag, rendezvous_weight, stable_hash},
+    timeouts::UpstreamTimeouts,
 };
 use crate::{
     agent::AgentId,

@@ -3,9 +3,9 @@
 
 use super::{
     attempt_span::TracedEndpoint,
-    config::UpstreamTimeouts,
     endpoint_probe::{ProbeFailure, ReachedEndpoint},
     headers::HeaderMutations,
+    timeouts::UpstreamTimeouts,
     upstream_body::RequestBody,
     upstream_reply::UpstreamReply,
     websocket::WebSocketOutcome,

@@ -1,7 +1,7 @@
 //! Percent-encoding (RFC 3986 §2.1) and the encoding of HTML forms. Decoding is strict: a `%` without two hexadecimal
 //! digits is an error here, and not a literal `%`, because two readers could decode it differently.
 
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::{borrow::Cow, fmt::Display};
 
 /// Everything but the unreserved characters (RFC 3986 §2.3).
@@ -24,6 +24,12 @@ const FRAGMENT: &AsciiSet = &COMPONENT
     .remove(b'@')
     .remove(b'/')
     .remove(b'?');
+
+/// What the value of a header field does not have as it is; whatever is not ASCII is encoded in any case.
+const FIELD: &AsciiSet = &CONTROLS.add(b'%');
+
+/// What an item of a list that commas separate does not have as it is.
+const LIST_ITEM: &AsciiSet = &FIELD.add(b',');
 
 /// Decodes `text`; `None` if an escape is malformed or the decoded text is not UTF-8.
 pub fn percent_decode(text: &str) -> Option<String> {
@@ -52,6 +58,24 @@ pub fn percent_encode(text: &str) -> impl Display {
 /// Encodes everything that a fragment may not contain.
 pub fn percent_encode_fragment(text: &str) -> impl Display {
     utf8_percent_encode(text, FRAGMENT)
+}
+
+/// Encodes what the value of a header field may not contain, and `%`. Decoding yields the text again.
+pub fn percent_encode_field(text: &str) -> String {
+    encode_field(text, FIELD)
+}
+
+/// Encodes as [`percent_encode_field`] does, and commas, so that the text is one item of a list.
+pub fn percent_encode_list_item(text: &str) -> String {
+    encode_field(text, LIST_ITEM)
+}
+
+/// Spaces at the ends are encoded too, because readers of header fields remove them.
+fn encode_field(text: &str, encoded: &'static AsciiSet) -> String {
+    let rest = text.trim_start_matches(' ');
+    let inner = rest.trim_end_matches(' ');
+    let (leading, trailing) = (text.len() - rest.len(), rest.len() - inner.len());
+    format!("{}{}{}", "%20".repeat(leading), utf8_percent_encode(inner, encoded), "%20".repeat(trailing))
 }
 
 fn is_escape(high: u8, low: u8) -> bool {

@@ -10,6 +10,8 @@ mod api_key_commands;
 mod attacks;
 mod audit;
 mod browser_safety;
+mod call_timeouts;
+mod caller_headers;
 mod caller_pages;
 mod callers;
 mod calls;

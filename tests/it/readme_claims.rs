@@ -211,6 +211,8 @@ const CLAIMS: &[(&str, &[&str])] = &[
         &[
             "r96_an_agent_that_never_replies_is_504_within_the_first_byte_timeout",
             "r96_the_total_timeout_bounds_head_and_body",
+            "presets_are_sets_of_values_and_the_first_is_the_default",
+            "r96_a_504_says_which_timeout_ended_the_call_and_where_it_is_set",
             "r45_a_call_that_may_have_reached_the_agent_is_not_retried_without_a_key",
             "r45_with_one_endpoint_unreachable_every_call_is_answered_once_by_another",
             "r35_the_breaker_opens_after_repeated_failures_and_closes_after_the_recovery",

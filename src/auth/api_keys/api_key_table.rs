@@ -4,6 +4,7 @@ pub(super) use crate::auth::key_file_state::PREFIX_LENGTH;
 use crate::{
     agent::AuthenticationMethod,
     auth::{
+        bearer::CallerClaims,
         caller::{Caller, is_valid_name},
         config::StoredApiKey,
         grants::GrantIndex,
@@ -244,6 +245,7 @@ impl<'a> ApiKeyTableBuilder<'a> {
             method: AuthenticationMethod::ApiKey,
             groups,
             scopes: Arc::default(),
+            claims: CallerClaims::default(),
             tier,
             grants,
         });

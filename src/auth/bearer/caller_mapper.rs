@@ -2,11 +2,15 @@
 //! the issuer's label, or must be in the issuer's allow list, so that no issuer can place its callers in a group that
 //! the operator meant for API keys, certificates or another issuer.
 
-use super::claims::{TokenClaims, string_list};
+use super::{
+    caller_claims::CallerClaims,
+    claims::{TokenClaims, string_list},
+};
 use crate::{
     agent::{AuthenticationMethod, user_owner_key},
     auth::{
         authenticator::InvalidCredential,
+        build_context::BuildContext,
         caller::{Caller, is_valid_name},
         config::ClaimMappingConfig,
         grants::GrantIndex,
@@ -22,13 +26,15 @@ pub(super) struct CallerMapper {
     label: Option<String>,
     mapping: ClaimMappingConfig,
     grants: Arc<GrantIndex>,
+    /// The claims that agents are told.
+    told_claims: Arc<[Arc<str>]>,
 }
 
 impl CallerMapper {
     pub(super) fn build(
         label: Option<&str>,
         mapping: &ClaimMappingConfig,
-        grants: &Arc<GrantIndex>,
+        context: &BuildContext<'_>,
     ) -> Result<Self, Vec<String>> {
         let mut problems = Vec::new();
         let is_valid_label = |label: &str| {
@@ -48,7 +54,9 @@ impl CallerMapper {
             );
         }
         if problems.is_empty() {
-            return Ok(Self { label: label.map(str::to_owned), mapping: mapping.clone(), grants: Arc::clone(grants) });
+            let told_claims = Arc::clone(&context.services.told_claims);
+            let (label, mapping) = (label.map(str::to_owned), mapping.clone());
+            return Ok(Self { label, mapping, grants: Arc::clone(context.grants), told_claims });
         }
         Err(problems)
     }
@@ -73,6 +81,7 @@ impl CallerMapper {
             groups: groups.into(),
             scopes: scopes(claims)?,
             tier: self.tier(claims),
+            claims: CallerClaims::select(claims, &self.told_claims),
         }))
     }
 

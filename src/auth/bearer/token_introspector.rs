@@ -67,7 +67,7 @@ impl TokenIntrospector {
             problems.push("cache_ttl: is out of bounds (at most 1h)".to_owned());
         }
         let secret = config.client_secret.load().map_err(|why| problems.push(format!("client_secret: {why}")));
-        let caller_mapper = CallerMapper::build(config.label.as_deref(), &config.claims, context.grants);
+        let caller_mapper = CallerMapper::build(config.label.as_deref(), &config.claims, context);
         let caller_mapper = caller_mapper.map_err(|reasons| problems.extend(reasons));
         let (Ok(secret), Ok(caller_mapper), true) = (secret, caller_mapper, problems.is_empty()) else {
             return Err(problems);

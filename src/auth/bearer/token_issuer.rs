@@ -50,7 +50,7 @@ impl TokenIssuer {
         if let Err(why) = services.client.check_url(url) {
             problems.push(format!("{field}: {url} {why}"));
         }
-        let caller_mapper = CallerMapper::build(config.label.as_deref(), &config.claims, context.grants);
+        let caller_mapper = CallerMapper::build(config.label.as_deref(), &config.claims, context);
         let caller_mapper = caller_mapper.map_err(|reasons| problems.extend(reasons));
         let (Ok(caller_mapper), true) = (caller_mapper, problems.is_empty()) else {
             return Err(problems);

@@ -8,6 +8,7 @@ use crate::{
             AuthenticationFailure, AuthenticationProgress, AuthenticationResult, Authenticator, CredentialDescription,
             InvalidCredential,
         },
+        bearer::CallerClaims,
         build_context::{BuildContext, BuildResult},
         caller::{Caller, PresentedCredentials},
         config::ApiKeysConfig,
@@ -49,6 +50,7 @@ impl PageKeyAuthenticator {
             method: AuthenticationMethod::ApiKey,
             groups: Arc::default(),
             scopes: Arc::default(),
+            claims: CallerClaims::default(),
             tier: None,
             grants,
         }))

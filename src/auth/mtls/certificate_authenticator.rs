@@ -8,6 +8,7 @@ use crate::{
         authenticator::{
             AuthenticationProgress, AuthenticationResult, Authenticator, CredentialDescription, InvalidCredential,
         },
+        bearer::CallerClaims,
         build_context::{BuildContext, BuildResult},
         caller::{Caller, PresentedCredentials, is_valid_name, unix_now},
         caller_patterns::certificate_name_examples,
@@ -77,6 +78,7 @@ impl CertificateAuthenticator {
             method: AuthenticationMethod::Mtls,
             groups,
             scopes: Arc::default(),
+            claims: CallerClaims::default(),
             tier: attributes.and_then(|attributes| attributes.tier.as_deref()).map(Into::into),
         });
         self.caller_cache.insert(*certificate.fingerprint(), Arc::clone(&caller));

@@ -43,6 +43,7 @@ fn services() -> AuthServices {
         browser_pairing: None,
         revocations: Arc::default(),
         logged_callers: LoggedCallers::Plain,
+        told_claims: Arc::default(),
     }
 }
 

@@ -167,6 +167,7 @@ impl TestDirectory {
             method: request.authentication,
             groups: Arc::new([]),
             scopes: Arc::new([]),
+            claims: crate::auth::CallerClaims::default(),
             tier: None,
             grants: request.grants,
         };

@@ -3,11 +3,14 @@
 use super::{agent_authorization::CallerContext, incoming_request::IncomingRequest};
 use crate::{
     fault::Result,
-    gateway::{delegation::ChainHop, gateway_state::ConfigSnapshot, path_router::CallTarget},
+    gateway::{
+        caller_identity::ToldCall, delegation::ChainHop, gateway_state::ConfigSnapshot, path_router::CallTarget,
+        route::Route,
+    },
     idempotency,
 };
 use bytes::Bytes;
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use std::num::NonZeroU32;
 
 /// Where a call comes from, as far as its admission differs.
@@ -75,6 +78,17 @@ impl AdmissionRequest<'_> {
             return Ok(None);
         }
         policy.extend_chain(self.caller.headers, hop).map(Some)
+    }
+
+    /// Returns the fields that tell the agent who calls; a relayed message has those of its handshake.
+    ///
+    /// # Errors
+    /// As [`crate::gateway::caller_identity::CallerHeaders::tell`].
+    pub(super) fn caller_headers(&self, route: &Route, call: &ToldCall<'_>) -> Result<Vec<(HeaderName, HeaderValue)>> {
+        match &route.caller_headers {
+            Some(fields) if self.source != CallSource::RelayedMessage => fields.tell(call),
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// Returns the idempotency key of a request; the keys of subrequests belong to the request that they are a part of.

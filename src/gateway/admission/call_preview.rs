@@ -4,7 +4,7 @@ use crate::gateway::{
     requested_version::CompiledVersion,
     route::{CompiledOperation, Route},
 };
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 
 /// What a request to the agent of a checked call would be made of. It admits nothing.
 #[derive(Clone, Copy)]
@@ -14,4 +14,5 @@ pub(in crate::gateway) struct CallPreview<'a> {
     pub(in crate::gateway) version: Option<&'a CompiledVersion>,
     pub(in crate::gateway) session_hash: Option<u64>,
     pub(in crate::gateway) delegation_chain: Option<&'a HeaderValue>,
+    pub(in crate::gateway) caller_headers: &'a [(HeaderName, HeaderValue)],
 }

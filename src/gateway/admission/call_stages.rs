@@ -4,6 +4,7 @@ use super::{call_preview::CallPreview, input_validation::CallInput};
 use crate::{
     auth::Caller,
     gateway::{
+        call_parameters::CallDeadline,
         requested_version::CompiledVersion,
         route::{CompiledOperation, Route},
     },
@@ -11,7 +12,7 @@ use crate::{
     transport::UpstreamSet,
     values::ClientKey,
 };
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use std::{net::IpAddr, sync::Arc, time::Instant};
 
 /// A call whose caller is authenticated, authorised and within its rate limits, and whose head is valid. Its input has
@@ -29,9 +30,11 @@ pub(in crate::gateway) struct AuthorizedCall {
     pub(super) version: Option<Arc<CompiledVersion>>,
     /// The version, if the caller named one.
     pub(super) requested_version: Option<HeaderValue>,
-    pub(super) deadline: Instant,
+    pub(super) deadline: CallDeadline,
     pub(super) session_hash: Option<u64>,
     pub(super) delegation_chain: Option<HeaderValue>,
+    /// The fields that tell the agent who calls.
+    pub(super) caller_headers: Vec<(HeaderName, HeaderValue)>,
     pub(super) idempotency_key: Option<String>,
     /// What is called instead of the agent's endpoints.
     pub(super) upstream: Option<UpstreamSet>,
@@ -50,13 +53,18 @@ impl AuthorizedCall {
 
     /// Returns when the call must end.
     pub(in crate::gateway) fn deadline(&self) -> Instant {
-        self.deadline
+        self.deadline.at
     }
 
     /// Sends the call to the agent's API, in this session.
     pub(in crate::gateway) fn set_upstream(&mut self, upstream: UpstreamSet, session_hash: Option<u64>) {
         self.upstream = Some(upstream);
         self.session_hash = session_hash;
+    }
+
+    /// Replaces the deadline by that of the agent's API.
+    pub(in crate::gateway) fn set_deadline(&mut self, deadline: CallDeadline) {
+        self.deadline = deadline;
     }
 
     /// Returns the operation that the path or the headers name, or the only one.
@@ -70,8 +78,10 @@ impl AuthorizedCall {
     }
 
     /// Ends the call at `deadline`, if it would end later.
-    pub(in crate::gateway) fn shorten_deadline(&mut self, deadline: Instant) {
-        self.deadline = self.deadline.min(deadline);
+    pub(in crate::gateway) fn shorten_deadline(&mut self, deadline: CallDeadline) {
+        if deadline.at < self.deadline.at {
+            self.deadline = deadline;
+        }
     }
 }
 
@@ -116,15 +126,15 @@ impl CheckedCall {
 
     /// Returns when the call must end.
     pub(in crate::gateway) fn deadline(&self) -> Instant {
-        self.authorized.deadline
+        self.authorized.deadline.at
     }
 
     /// Returns what a request to the agent would be made of, if the call were admitted.
     pub(in crate::gateway) fn preview(&self) -> CallPreview<'_> {
-        let AuthorizedCall { route, version, session_hash, delegation_chain, .. } = &self.authorized;
+        let AuthorizedCall { route, version, session_hash, delegation_chain, caller_headers, .. } = &self.authorized;
         let (operation, version) = (self.operation(), version.as_deref());
         let (session_hash, delegation_chain) = (*session_hash, delegation_chain.as_ref());
-        CallPreview { route, operation, version, session_hash, delegation_chain }
+        CallPreview { route, operation, version, session_hash, delegation_chain, caller_headers }
     }
 
     /// Returns the idempotency key of the call.

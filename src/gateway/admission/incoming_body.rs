@@ -1,8 +1,8 @@
 //! The request body: bounded in size and time, and not read before it is needed.
 
-use super::incoming_request::IncomingRequest;
+use super::{body_bound::BodyBound, incoming_request::IncomingRequest};
 use crate::{
-    fault::{Fault, FaultCode, Result},
+    fault::Result,
     limit::{BodyReservation, CallLimiter},
     values::ClientKey,
 };
@@ -86,19 +86,20 @@ impl<'a> IncomingBody<'a> {
         self.unread = Some(bytes);
     }
 
-    /// Reads the whole body, at most `max_bytes`. A body that arrives in one piece is not charged to the account.
+    /// Reads the whole body, within `bound`. A body that arrives in one piece is not charged to the account.
     ///
     /// # Errors
     /// `PayloadTooLarge`, before reading if `Content-Length` says so; `Timeout` with 408; 429 or 503 if the bodies of
     /// the client, or of all, take too much memory.
     pub(in crate::gateway) async fn read_complete(
         &mut self,
-        max_bytes: usize,
+        bound: BodyBound,
         account: BodyAccount<'_>,
     ) -> Result<Bytes> {
+        let max_bytes = bound.max_bytes();
         let declared_length = self.content_length().unwrap_or_default();
         if declared_length > max_bytes as u64 {
-            return Err(body_too_large(max_bytes).with_setting("contract.max_body_size"));
+            return Err(bound.exceeded());
         }
         let first = self.first_chunk().await?;
         if first.len() as u64 == declared_length && declared_length > 0 {
@@ -111,22 +112,17 @@ impl<'a> IncomingBody<'a> {
         body.extend_from_slice(&first);
         while let Some(bytes) = self.chunk().await? {
             if body.len() + bytes.len() > max_bytes {
-                return Err(body_too_large(max_bytes).with_setting("contract.max_body_size"));
+                return Err(bound.exceeded());
             }
             reservation.grow_to(body.len() + bytes.len())?;
             body.extend_from_slice(&bytes);
         }
         if body.len() > max_bytes {
-            return Err(body_too_large(max_bytes).with_setting("contract.max_body_size"));
+            return Err(bound.exceeded());
         }
         if body.is_empty() {
             return Ok(Bytes::new());
         }
         Ok(Bytes::from_owner(BufferedBody { bytes: body, _reservation: reservation }))
     }
-}
-
-/// The fault for a body of more than `max_bytes`.
-pub(in crate::gateway) fn body_too_large(max_bytes: usize) -> Fault {
-    Fault::new(FaultCode::PayloadTooLarge, format!("The body is too large (at most {max_bytes} bytes)"))
 }

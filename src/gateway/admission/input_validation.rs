@@ -1,7 +1,10 @@
 //! Step 8: the input. Selects the operation, validates the input against its schema, and splits batches. The agent
 //! receives the original bytes, never a re-serialisation.
 
-use super::incoming_body::{BodyAccount, IncomingBody, body_too_large};
+use super::{
+    body_bound::{BodyBound, check_size_without_texts},
+    incoming_body::{BodyAccount, IncomingBody},
+};
 use crate::{
     contract::{self, CheckWork, HeavyCheckRequest, JsonBounds},
     fault::{Fault, FaultCode, FaultRule, Result, Violation},
@@ -79,8 +82,8 @@ pub(in crate::gateway) struct InputReader<'a> {
     pub(in crate::gateway) gateway: &'a Gateway,
     pub(in crate::gateway) route: &'a Route,
     pub(in crate::gateway) contract_config: &'a contract::ContractConfig,
-    /// The largest body that passes unvalidated.
-    pub(in crate::gateway) max_streamed_body_size: usize,
+    /// The bound of a body that passes unvalidated.
+    pub(in crate::gateway) streamed_bound: BodyBound,
     /// The client whose share of the memory for bodies the body uses.
     pub(in crate::gateway) client: ClientKey,
     pub(in crate::gateway) named_operation: Option<usize>,
@@ -105,9 +108,9 @@ impl InputReader<'_> {
         } else {
             self.check_declared_input(self.named_operation.unwrap_or_default(), incoming.headers())?;
             // A caller that waits for `100 Continue` sends no byte of a body that is too large.
-            let max_bytes = self.max_streamed_body_size;
+            let max_bytes = self.streamed_bound.max_bytes();
             if incoming.content_length().is_some_and(|length| length > max_bytes as u64) {
-                return Err(body_too_large(max_bytes).with_setting("agents.max_streamed_body_size"));
+                return Err(self.streamed_bound.exceeded());
             }
             // Read before the call takes its concurrency permit, which a caller that sends nothing would hold.
             let first = incoming.first_chunk().await?;
@@ -126,8 +129,16 @@ impl InputReader<'_> {
             incoming.unread(first);
         }
         let account = BodyAccount { limits: &self.gateway.limits, client: self.client };
-        let bytes = incoming.read_complete(self.contract_config.max_body_size.get(), account).await?;
+        let bound = BodyBound::of_checked(self.route, self.contract_config);
+        let bytes = incoming.read_complete(bound, account).await?;
+        check_size_without_texts(&bytes, self.contract_config)?;
+        // A message with files takes its size again while it is parsed.
+        let mut parsed_copy = account.limits.reserve_body(account.client);
+        if bytes.len() > self.contract_config.max_body_size.get() {
+            parsed_copy.grow_to(bytes.len())?;
+        }
         let (operation, input) = self.check_complete(bytes).await?;
+        drop(parsed_copy);
         self.check_declared_input(operation, incoming.headers())?;
         Ok((operation, input))
     }

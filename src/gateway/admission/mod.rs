@@ -5,6 +5,7 @@
 mod admission_recorder;
 mod admission_request;
 mod agent_authorization;
+mod body_bound;
 mod call_preview;
 mod call_stages;
 mod incoming_body;
@@ -20,9 +21,10 @@ pub(super) use agent_authorization::{
     AgentAuthorization, CallerContext, LocalAccess, LocalCaller, deciding_rule, may_see, may_see_with_grants,
     owner_key, rate_limit_account, sources_not_read,
 };
+pub(super) use body_bound::BodyBound;
 pub(super) use call_preview::CallPreview;
 pub(super) use call_stages::{AuthorizedCall, CheckedCall};
-pub(super) use incoming_body::{BodyAccount, IncomingBody, body_too_large};
+pub(super) use incoming_body::{BodyAccount, IncomingBody};
 pub(super) use incoming_request::{CompleteRequest, IncomingRequest};
 pub(super) use input_validation::{CallInput, InputReader, named_operation};
 pub(super) use pipeline::{AdmissionPipeline, Admitted, AdmittedCall};

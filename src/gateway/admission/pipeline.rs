@@ -8,6 +8,7 @@ use super::{
     agent_authorization::{
         AgentAuthorization, CallerContext, LocalAccess, LocalCaller, RouteAndCaller, rate_limit_account,
     },
+    body_bound::BodyBound,
     call_stages::{AuthorizedCall, CheckedCall},
     incoming_body::IncomingBody,
     input_validation::{CallInput, InputReader, named_operation},
@@ -19,6 +20,7 @@ use crate::{
     fault::Result,
     gateway::{
         call_parameters::{CallDeadline, call_deadline, input_from_query, session_hash},
+        caller_identity::ToldCall,
         content_negotiation,
         delegation::ChainHop,
         gateway_state::{ConfigSnapshot, Gateway},
@@ -28,16 +30,15 @@ use crate::{
     limit::{LatencySample, Permit, RateLimitStatus, ShadowHolds},
     telemetry::ShadowDenials,
     trace::CallPhase,
-    transport::{self, Admission},
+    transport::{self, Admission, CallTimeout},
     values::{ClientKey, StoreAnswer},
 };
 use bytes::Bytes;
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 use std::{
     net::IpAddr,
     num::NonZeroU32,
     sync::{Arc, OnceLock},
-    time::Instant,
 };
 
 /// The admission of the calls of one configuration.
@@ -58,9 +59,10 @@ pub(in crate::gateway) struct Admitted {
     rate_limit_status: Option<RateLimitStatus>,
     operation: usize,
     version: Option<Arc<CompiledVersion>>,
-    deadline: Instant,
+    deadline: CallDeadline,
     session_hash: Option<u64>,
     delegation_chain: Option<HeaderValue>,
+    caller_headers: Vec<(HeaderName, HeaderValue)>,
     permit: Permit,
     /// What is called instead of the agent's endpoints.
     upstream: Option<transport::UpstreamSet>,
@@ -134,6 +136,13 @@ impl AdmissionPipeline<'_> {
         let session_hash = session_hash(headers, request.query, &caller)?;
         let hop = ChainHop { caller: &caller.id, agent: route.agent.id.as_str(), call: record.call_id() };
         let delegation_chain = request.extend_delegation_chain(config, &hop)?;
+        let told = ToldCall {
+            caller: &caller,
+            agent: route.agent.id.as_str(),
+            call_id: record.call_id(),
+            signer: config.caller_tokens.as_deref(),
+        };
+        let caller_headers = request.caller_headers(&route, &told)?;
         let idempotency_key = request.idempotency_key(config)?;
         record.begin_step(DecisionStep::Operation);
         let has_operation = request.source != CallSource::ApiRequest;
@@ -157,9 +166,8 @@ impl AdmissionPipeline<'_> {
             checked.inspect_err(|_| record.record_operation(at))?;
         }
         record.begin_step(DecisionStep::Deadline);
-        let total = route.upstream.timeouts().total;
-        let CallDeadline { at: deadline, source } = call_deadline(record.arrived_at(), total, headers)?;
-        record.record_deadline(source);
+        let deadline = call_deadline(record.arrived_at(), route.upstream.timeouts(), headers)?;
+        record.record_deadline(deadline.source);
         Ok(AuthorizedCall {
             route,
             caller,
@@ -173,6 +181,7 @@ impl AdmissionPipeline<'_> {
             deadline,
             session_hash,
             delegation_chain,
+            caller_headers,
             idempotency_key,
             upstream: None,
         })
@@ -188,6 +197,16 @@ impl AdmissionPipeline<'_> {
         authorized: AuthorizedCall,
         source: InputSource<'_>,
     ) -> Result<CheckedCall> {
+        let timeout = authorized.deadline.timeout;
+        self.read_and_check_input(record, authorized, source).await.map_err(|fault| timeout.name_in(fault))
+    }
+
+    async fn read_and_check_input(
+        &self,
+        record: &mut impl AdmissionRecorder,
+        authorized: AuthorizedCall,
+        source: InputSource<'_>,
+    ) -> Result<CheckedCall> {
         record.enter_phase(Some(CallPhase::Contract));
         record.begin_step(DecisionStep::Input);
         let reader = InputReader {
@@ -196,7 +215,7 @@ impl AdmissionPipeline<'_> {
         };
         let (operation, input) = match source {
             InputSource::Body(request) => {
-                let mut incoming = IncomingBody::new(request, authorized.deadline);
+                let mut incoming = IncomingBody::new(request, authorized.deadline());
                 reader.read_body(&mut incoming).await?
             }
             InputSource::Query(query) => {
@@ -251,6 +270,7 @@ impl AdmissionPipeline<'_> {
             deadline: authorized.deadline,
             session_hash: authorized.session_hash,
             delegation_chain: authorized.delegation_chain,
+            caller_headers: authorized.caller_headers,
             permit,
             upstream: authorized.upstream,
             _shadow: shadow,
@@ -342,10 +362,10 @@ impl AdmissionPipeline<'_> {
             gateway: self.gateway,
             route: &authorized.route,
             contract_config: &self.config.contract,
-            max_streamed_body_size: self.config.max_streamed_body_size.get(),
+            streamed_bound: BodyBound::of_streamed(&authorized.route, self.config.max_streamed_body_size),
             client: authorized.client,
             named_operation: authorized.named_operation,
-            deadline: authorized.deadline,
+            deadline: authorized.deadline(),
             buffered_input,
             unenforced_violations: None,
         }
@@ -408,6 +428,16 @@ impl Admitted {
     pub(in crate::gateway) fn delegation_chain(&self) -> Option<&HeaderValue> {
         self.delegation_chain.as_ref()
     }
+
+    /// Returns what bounds the time of the call.
+    pub(in crate::gateway) fn deadline_timeout(&self) -> CallTimeout {
+        self.deadline.timeout
+    }
+
+    /// Returns the fields that tell the agent who calls.
+    pub(in crate::gateway) fn caller_headers(&self) -> &[(HeaderName, HeaderValue)] {
+        &self.caller_headers
+    }
 }
 
 impl Admission for Admitted {
@@ -416,7 +446,7 @@ impl Admission for Admitted {
     }
 
     fn deadline(&self) -> tokio::time::Instant {
-        self.deadline.into()
+        self.deadline.at.into()
     }
 
     fn session_hash(&self) -> Option<u64> {

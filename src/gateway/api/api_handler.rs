@@ -6,10 +6,11 @@ use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::{
         admission::{
-            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, CallInput, CallSource, CallerContext,
-            IncomingBody, body_too_large,
+            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, BodyBound, CallInput, CallSource,
+            CallerContext, IncomingBody,
         },
         call::CallResult,
+        call_parameters::call_deadline,
         delegation::DELEGATION_CHAIN,
         exchange::Exchange,
         header_names::REQUEST_ID,
@@ -42,8 +43,12 @@ pub(in crate::gateway) async fn handle_api_request(
     route.check_caller(authorized.caller())?;
     let session = api.session.as_ref().and_then(|key| key.hash(head, route, &request.path, authorized.caller()));
     authorized.set_upstream(api.upstream.clone(), session);
+    let deadline = call_deadline(exchange.call.arrived_at(), api.upstream.timeouts(), &head.headers)?;
+    exchange.call.record_deadline(deadline.source);
+    authorized.set_deadline(deadline);
+    let head = exchange.session.head();
     let path = upstream_path(&api, &request, head)?;
-    let max_body = api.max_body_size.unwrap_or_else(|| exchange.config.max_streamed_body_size.get());
+    let max_body = BodyBound::of_api(api.max_body_size, exchange.config.max_streamed_body_size);
     let input = read_beginning(exchange, authorized.deadline(), max_body).await?;
     let checked = admission.pass_input(authorized, input);
     let AdmittedCall { admitted, input } = admission.admit(exchange.call, checked).await?;
@@ -55,15 +60,15 @@ pub(in crate::gateway) async fn handle_api_request(
 ///
 /// # Errors
 /// 413 for a body that says that it is too large, 408 for one that does not begin.
-async fn read_beginning(exchange: &mut Exchange<'_>, deadline: Instant, max_body: usize) -> Result<CallInput> {
+async fn read_beginning(exchange: &mut Exchange<'_>, deadline: Instant, max_body: BodyBound) -> Result<CallInput> {
     exchange.call.begin_step(DecisionStep::Input);
     let mut incoming = IncomingBody::new(&mut *exchange.session, deadline);
     if incoming.detect_empty() {
         return Ok(CallInput::Streamed(Bytes::new()));
     }
     let length = incoming.content_length();
-    if length.is_some_and(|length| length > max_body as u64) {
-        return Err(body_too_large(max_body).with_setting("agents.rules[].api.max_body_size"));
+    if length.is_some_and(|length| length > max_body.max_bytes() as u64) {
+        return Err(max_body.exceeded());
     }
     let first = incoming.first_chunk().await?;
     let is_complete = length == Some(first.len() as u64) && !first.is_empty();
@@ -106,7 +111,7 @@ struct ApiCall {
     api: Arc<AgentApi>,
     admitted: Admitted,
     path: PathAndQuery,
-    max_body: usize,
+    max_body: BodyBound,
 }
 
 impl ApiCall {

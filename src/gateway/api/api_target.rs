@@ -14,7 +14,7 @@ use crate::{
     fault::Fault,
     gateway::path_router::ApiRequest,
     transport::{TransportConfig, UpstreamClient, UpstreamSet, forwarded_header_problem},
-    values::join_path,
+    values::{ByteSize, join_path},
 };
 use http::{HeaderName, Method, Uri, uri::PathAndQuery};
 
@@ -35,7 +35,7 @@ pub(in crate::gateway) struct AgentApi {
     pub(super) session: Option<SessionKey>,
     pub(super) url_pointers: Box<[UrlPointer]>,
     pub(super) max_rewrite: usize,
-    pub(super) max_body_size: Option<usize>,
+    pub(super) max_body_size: Option<ByteSize>,
     /// Fields of the framework that callers receive although their names look like those of an infrastructure.
     pub(super) reply_headers: Box<[HeaderName]>,
 }
@@ -129,6 +129,9 @@ impl AgentApiBuilder<'_> {
         }
         let preset = self.config.preset.map(ApiPreset::routes);
         let mut settings = self.settings.clone();
+        if let Some(preset) = self.config.preset {
+            settings.timeouts = settings.timeouts.with_api_preset(preset.timeouts());
+        }
         if self.config.base.is_some() {
             // The operator names this server; the document's own further endpoints have no API there.
             (settings.additional_endpoints, settings.public_addresses_only) = (None, false);
@@ -148,7 +151,7 @@ impl AgentApiBuilder<'_> {
             session,
             url_pointers,
             max_rewrite: self.config.max_rewrite.get(),
-            max_body_size: self.config.max_body_size.map(|size| size.get()),
+            max_body_size: self.config.max_body_size,
             reply_headers,
         })
     }

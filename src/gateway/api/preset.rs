@@ -1,5 +1,6 @@
 //! Presets: the routes of APIs that many agents have, as their servers document them.
 
+use crate::transport::TimeoutPreset;
 use http::Method;
 
 /// The API of a framework or protocol.
@@ -60,6 +61,16 @@ const POST: &[Method] = &[Method::POST];
 const ALL: &[Method] = &[Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
 impl ApiPreset {
+    /// Returns the timeouts of requests to such an API, where the settings of the agent have none: behind each of them may
+    /// be a model that thinks, and its own clients wait for minutes.
+    pub const fn timeouts(self) -> TimeoutPreset {
+        match self {
+            Self::Langgraph | Self::Adk | Self::Agentcore | Self::Openai | Self::Mcp | Self::A2a => {
+                TimeoutPreset::Thinking
+            }
+        }
+    }
+
     pub(super) fn routes(self) -> PresetRoutes {
         match self {
             Self::Langgraph => PresetRoutes {

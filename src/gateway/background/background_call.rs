@@ -88,7 +88,8 @@ impl BackgroundCall {
     /// # Errors
     /// The faults that the caller receives.
     pub(in crate::gateway) async fn run(mut self, max_bytes: usize) -> Result<BackgroundReply> {
-        run_isolated(self.admitted.deadline(), self.read_reply(max_bytes)).await
+        let (deadline, timeout) = (self.admitted.deadline(), self.admitted.deadline_timeout());
+        run_isolated(deadline, self.read_reply(max_bytes)).await.map_err(|fault| timeout.name_in(fault))
     }
 
     /// Makes the call as [`BackgroundCall::run`] does, without the bound on its time.

@@ -6,7 +6,7 @@ use crate::{
     audit::{AuditAction, AuditEntry},
     directory::DirectoryResponse,
     fault::{Fault, FaultCode},
-    gateway::{call::CallResult, exchange::Exchange, path_router},
+    gateway::{admission::BodyBound, call::CallResult, exchange::Exchange, path_router},
     http_server::ServeOutcome,
 };
 use bytes::Bytes;
@@ -15,7 +15,7 @@ use serde::Deserialize;
 use std::time::Duration;
 
 /// Maximum bytes of the request body, and maximum time to receive it.
-const MAX_BODY_BYTES: usize = 1 << 10;
+const MAX_BODY: BodyBound = BodyBound::fixed(1 << 10);
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
@@ -46,7 +46,7 @@ pub(in crate::gateway) async fn redeem_pairing_code(exchange: &mut Exchange<'_>)
     let origin_not_allowed =
         || Fault::new(FaultCode::PermissionDenied, "Only pages of configured origins can be paired");
     let origin = origin.ok_or_else(origin_not_allowed)?.to_owned();
-    let body = exchange.read_own_body(MAX_BODY_BYTES, BODY_TIMEOUT).await?;
+    let body = exchange.read_own_body(MAX_BODY, BODY_TIMEOUT).await?;
     let invalid_body = |_| Fault::new(FaultCode::InvalidInput, "The body must be {\"code\": \"…\"}");
     let PairingRequest { code } = serde_json::from_slice(&body).map_err(invalid_body)?;
     let invalid_code =

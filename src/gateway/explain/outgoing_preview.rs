@@ -12,7 +12,7 @@ use crate::{
         upstream::{build_gateway_headers, set_json_headers},
     },
     telemetry::redact,
-    transport::{self, RequestBody, UpstreamCall},
+    transport::{self, HeaderMutations, RequestBody, UpstreamCall},
     values::redact_known_secrets,
 };
 use http::{HeaderName, HeaderValue, Method, header, request};
@@ -68,7 +68,10 @@ pub(super) fn preview_outgoing_call(outgoing: &OutgoingCall<'_>, config: &Config
         query: outgoing.query,
         headers: &headers,
         body: RequestBody::Empty,
-        header_mutations: config.header_mutations(&forwarded, &set),
+        header_mutations: HeaderMutations {
+            caller_headers: call.caller_headers,
+            ..config.header_mutations(&forwarded, &set)
+        },
         instruction: None,
         metrics: None,
         trace: None,

@@ -28,7 +28,9 @@ pub(in crate::gateway) fn to_openai_error(fault: &Fault, request_id: &str) -> Va
         .collect();
     let message = fault.message();
     let error = json!({"message": message, "type": kind, "param": parameter, "code": code, "request_id": request_id});
-    json!({"error": if violations.is_empty() { error } else { with_member(error, "violations", violations) }})
+    let error = if violations.is_empty() { error } else { with_member(error, "violations", violations) };
+    let timeout = fault.extra_members().find(|(name, _)| *name == "timeout");
+    json!({"error": timeout.map_or(error.clone(), |(name, timeout)| with_member(error, name, timeout.clone()))})
 }
 
 #[cfg(test)]

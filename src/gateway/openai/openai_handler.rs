@@ -17,8 +17,8 @@ use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::{
         admission::{
-            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, AuthorizedCall, CallSource, InputSource,
-            LocalAccess, LocalCaller, rate_limit_account,
+            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, AuthorizedCall, BodyBound, CallSource,
+            InputSource, LocalAccess, LocalCaller, rate_limit_account,
         },
         call::{CallError, CallResult, CallState},
         exchange::{AgentHeaders, Exchange},
@@ -95,7 +95,7 @@ async fn read_request(exchange: &mut Exchange<'_>, endpoint: CompletionEndpoint)
     let caller = config.auth.authenticate_or_anonymous(&context.presented_credentials(), allow_anonymous).await?;
     exchange.call.record_caller(&caller);
     exchange.call.begin_step(DecisionStep::Input);
-    let body = exchange.read_own_body(config.contract.max_body_size.get(), BODY_TIMEOUT).await?;
+    let body = exchange.read_own_body(BodyBound::of_contract(&config.contract), BODY_TIMEOUT).await?;
     let bounds = contract::JsonBounds { max_depth: config.contract.max_depth };
     match contract::parse_json(&body, &bounds).and_then(|body| endpoint.parse(&body)) {
         Ok(request) => Ok(request),
@@ -163,7 +163,7 @@ impl Completion {
             instruction: None,
             trace: exchange.call.trace_scope(),
         };
-        let max_body = exchange.config.max_streamed_body_size.get();
+        let max_body = BodyBound::of_streamed(admitted.agent_route(), exchange.config.max_streamed_body_size);
         let outgoing = OutgoingRequest { head, input, deadline: admitted.deadline().into_std(), max_body };
         let sent = send_with_body(exchange.gateway, exchange.session, &admitted, outgoing).await;
         exchange.call.record_reply();

@@ -11,10 +11,10 @@ use crate::{
     directory::DirectoryResponse,
     fault::{Fault, FaultCode, Result},
     gateway::{
-        admission::{AdmissionRecorder as _, LocalAccess, LocalCaller, named_operation, owner_key},
+        admission::{AdmissionRecorder as _, BodyBound, LocalAccess, LocalCaller, named_operation, owner_key},
         background::{ClaimOutcome, ScopedKey, claim_key, is_never_executed, replayed_reply},
         call::CallResult,
-        call_parameters::{CallDeadline, call_deadline},
+        call_parameters::call_deadline,
         exchange::Exchange,
         header_names::{AGENT_VERSION, IDEMPOTENT_REPLAYED},
         response::CompleteReply,
@@ -22,6 +22,7 @@ use crate::{
     http_server::ServeOutcome,
     idempotency::{self, FirstCallClaim, FirstOutcome},
     trace::CallPhase,
+    transport::{TimeoutConfig, UpstreamTimeouts},
     values::StoreAnswer,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -60,12 +61,12 @@ pub(in crate::gateway) async fn handle_pipeline(exchange: &mut Exchange<'_>) -> 
     };
     let LocalCaller { caller, rate_limit_status } = exchange.authenticate_and_limit(access).await?;
     exchange.call.enter_phase(Some(CallPhase::Contract));
-    let body = exchange.read_own_body(config.contract.max_body_size.get(), BODY_TIMEOUT).await?;
+    let body = exchange.read_own_body(BodyBound::of_contract(&config.contract), BODY_TIMEOUT).await?;
     let bounds = contract::JsonBounds { max_depth: config.contract.max_depth };
     let definition = PipelineDefinition::parse(&body, &contract::parse_json(&body, &bounds)?)?;
-    let max_duration = authorize_steps(exchange, &definition, &step_headers(&headers, 0)).await?;
-    let CallDeadline { at: deadline, source } = call_deadline(exchange.call.arrived_at(), max_duration, &headers)?;
-    exchange.call.record_deadline(source);
+    let timeouts = authorize_steps(exchange, &definition, &step_headers(&headers, 0)).await?;
+    let deadline = call_deadline(exchange.call.arrived_at(), &timeouts, &headers)?;
+    exchange.call.record_deadline(deadline.source);
     let address = exchange.connection.client_address();
     let key = if config.idempotency.is_enabled() { idempotency::parse_key(&headers)? } else { None };
     let key = key.map(|key| PipelineKey::new(&caller, address, key, &body, &headers));
@@ -88,14 +89,14 @@ pub(in crate::gateway) async fn handle_pipeline(exchange: &mut Exchange<'_>) -> 
     exchange.respond_locally(response, rate_limit_status.as_ref()).await
 }
 
-/// Authorises every step before the first one runs; returns the longest total timeout of the agents.
+/// Authorises every step before the first one runs; returns the timeouts of the agent with the longest total.
 async fn authorize_steps(
     exchange: &mut Exchange<'_>,
     pipeline: &PipelineDefinition,
     headers: &HeaderMap,
-) -> Result<Duration> {
+) -> Result<UpstreamTimeouts> {
     let context = exchange.connection.caller_context(headers);
-    let mut max_timeout = Duration::ZERO;
+    let mut longest: Option<UpstreamTimeouts> = None;
     for (index, step) in pipeline.steps.iter().enumerate() {
         let in_step = |fault| with_step(fault, index, step, 0);
         let found = exchange.authorization().find_and_authorize(&step.agent, &context).await;
@@ -108,9 +109,10 @@ async fn authorize_steps(
         };
         route.ensure_active().map_err(in_step)?;
         named_operation(&route, step.operation.as_deref(), headers).map_err(in_step)?;
-        max_timeout = max_timeout.max(route.upstream.timeouts().total);
+        let timeouts = *route.upstream.timeouts();
+        longest = Some(longest.filter(|longest| longest.total >= timeouts.total).unwrap_or(timeouts));
     }
-    Ok(max_timeout)
+    Ok(longest.unwrap_or_else(|| UpstreamTimeouts::from(&TimeoutConfig::default())))
 }
 
 /// Runs the pipeline, or returns the stored response of the first run.
@@ -118,7 +120,7 @@ async fn run_once(exchange: &mut Exchange<'_>, run: PipelineRun, key: PipelineKe
     let PipelineKey { owner, key, digest } = key;
     let scoped_key =
         ScopedKey { owner: &owner, client: exchange.client(), target: &PIPELINE_SCOPE.into(), key: &key, digest };
-    match claim_key(exchange, scoped_key, run.deadline).await? {
+    match claim_key(exchange, scoped_key, run.deadline.at).await? {
         ClaimOutcome::First(mut claim) => {
             claim.begin()?;
             let result = exchange.wait_unless_caller_leaves(spawn_run(run, claim)).await?;

@@ -4,6 +4,7 @@ use super::pipeline_definition::{PipelineDefinition, PipelineStep};
 use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::{
+        call_parameters::CallDeadline,
         caller_connection::CallerConnection,
         gateway_state::{ConfigSnapshot, Gateway},
         header_names::{OPERATION, PREFER},
@@ -31,7 +32,7 @@ pub(super) struct PipelineRun {
     pub(super) headers: HeaderMap,
     pub(super) forwarded: HeaderValue,
     /// The deadline of all steps together.
-    pub(super) deadline: Instant,
+    pub(super) deadline: CallDeadline,
     /// The span of the pipeline.
     pub(super) trace: Option<SpanScope>,
 }
@@ -59,8 +60,9 @@ impl PipelineRun {
     }
 
     async fn run_step(&self, step: &PipelineStep, index: usize, input: Bytes) -> Result<CompleteReply> {
-        if Instant::now() >= self.deadline {
-            return Err(Fault::new(FaultCode::Timeout, "The time of the pipeline ended before this step"));
+        if Instant::now() >= self.deadline.at {
+            let fault = Fault::new(FaultCode::Timeout, "The time of the pipeline ended before this step");
+            return Err(self.deadline.timeout.name_in(fault.with_deadline()));
         }
         let headers = step_headers(&self.headers, index);
         let forwarding = self.config.header_mutations(&self.forwarded, &[]);

@@ -151,9 +151,9 @@ async fn run_task(manager: Arc<TaskManager>, task: Arc<RunningTask>, mut backgro
 
 /// Makes the call of a task. The events of a stream go to the task's followers as they arrive.
 async fn run_call(mut background: BackgroundCall, task: &RunningTask, max_bytes: usize) -> TaskOutcome {
-    let deadline = background.admitted.deadline();
+    let (deadline, timeout) = (background.admitted.deadline(), background.admitted.deadline_timeout());
     let outcome = run_isolated(deadline, read_outcome(&mut background, task, max_bytes)).await;
-    outcome.unwrap_or_else(TaskOutcome::Failed)
+    outcome.unwrap_or_else(|fault| TaskOutcome::Failed(timeout.name_in(fault)))
 }
 
 async fn read_outcome(background: &mut BackgroundCall, task: &RunningTask, max_bytes: usize) -> Result<TaskOutcome> {

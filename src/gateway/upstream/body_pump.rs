@@ -2,7 +2,7 @@
 
 use crate::{
     gateway::{
-        admission::{IncomingBody, body_too_large},
+        admission::{BodyBound, IncomingBody},
         call::{CallError, CallResult},
     },
     http_server::{CallerSignal, HttpSession},
@@ -27,9 +27,9 @@ struct OutgoingBody {
     /// When the body must have arrived.
     deadline: Instant,
     pending: Option<PendingPart>,
-    /// The bytes that the body may still have, of `max_bytes`.
+    /// The bytes that the body may still have within its bound.
     remaining: usize,
-    max_bytes: usize,
+    bound: BodyBound,
 }
 
 /// The part of the body that was read from the caller and not yet sent.
@@ -54,17 +54,17 @@ impl BodyPump {
         Self { outgoing: None, caller_state: CallerState::Connected }
     }
 
-    /// Returns a pump that sends `first`, which has been read, and the rest of the body: at most `max_bytes`, all of
+    /// Returns a pump that sends `first`, which has been read, and the rest of the body: within `bound`, all of
     /// them before `deadline`.
     ///
     /// # Errors
     /// `PayloadTooLarge`, if `first` is larger.
-    pub(super) fn streaming(sender: BodySender, first: Bytes, max_bytes: usize, deadline: Instant) -> CallResult<Self> {
-        let Some(remaining) = max_bytes.checked_sub(first.len()) else {
-            return Err(body_too_large(max_bytes).with_setting("agents.max_streamed_body_size").into());
+    pub(super) fn streaming(sender: BodySender, first: Bytes, bound: BodyBound, deadline: Instant) -> CallResult<Self> {
+        let Some(remaining) = bound.max_bytes().checked_sub(first.len()) else {
+            return Err(bound.exceeded().into());
         };
         let pending = (!first.is_empty()).then_some(PendingPart::Chunk(first));
-        let outgoing = OutgoingBody { sender, deadline, pending, remaining, max_bytes };
+        let outgoing = OutgoingBody { sender, deadline, pending, remaining, bound };
         Ok(Self { outgoing: Some(outgoing), caller_state: CallerState::Connected })
     }
 
@@ -120,7 +120,7 @@ impl OutgoingBody {
     async fn read_part(&mut self, session: &mut HttpSession) -> CallResult<()> {
         self.pending = match IncomingBody::new(session, self.deadline).chunk().await? {
             None => Some(PendingPart::End),
-            Some(bytes) if bytes.len() > self.remaining => return Err(body_too_large(self.max_bytes).into()),
+            Some(bytes) if bytes.len() > self.remaining => return Err(self.bound.exceeded().into()),
             Some(bytes) => {
                 self.remaining -= bytes.len();
                 (!bytes.is_empty()).then_some(PendingPart::Chunk(bytes))

@@ -5,7 +5,7 @@ use super::body_pump::BodyPump;
 use crate::{
     fault::{CallProgress, Fault, FaultCode, Result},
     gateway::{
-        admission::{Admitted, CallInput, IncomingBody},
+        admission::{Admitted, BodyBound, CallInput, IncomingBody},
         call::{Call, CallResult},
         delegation::DELEGATION_CHAIN,
         gateway_state::Gateway,
@@ -94,8 +94,8 @@ pub(in crate::gateway) struct OutgoingRequest<'a> {
     pub(in crate::gateway) input: CallInput,
     /// When the body must have arrived.
     pub(in crate::gateway) deadline: Instant,
-    /// The most bytes of a body that is not validated.
-    pub(in crate::gateway) max_body: usize,
+    /// The bound of a body that is not validated.
+    pub(in crate::gateway) max_body: BodyBound,
 }
 
 /// Sends one input and waits for the head of the reply.
@@ -105,8 +105,8 @@ pub(in crate::gateway) fn send_upstream<'a>(
     upstream_head: UpstreamHead<'a>,
     body: RequestBody,
 ) -> impl Future<Output = Result<UpstreamReply>> + Send + 'a {
-    let UpstreamHead { call_id: id, target, headers, query, forwarding: header_mutations, instruction, trace } =
-        upstream_head;
+    let UpstreamHead { call_id: id, target, headers, query, forwarding, instruction, trace } = upstream_head;
+    let header_mutations = HeaderMutations { caller_headers: admitted.caller_headers(), ..forwarding };
     let (operation, method, path) = match target {
         UpstreamTarget::Operation => {
             let operation = admitted.operation();
@@ -137,7 +137,19 @@ pub(in crate::gateway) fn send_upstream<'a>(
             Either::Left(gateway.transport.call(admitted, request))
         }
     };
-    reply.inspect(move |result| measurement.record(result))
+    reply.inspect(move |result| measurement.record(result)).map(|result| name_timeout(result, admitted))
+}
+
+/// Says in a fault of a call whose time is over what bounded the time, also if the fault ends the body.
+fn name_timeout(result: Result<UpstreamReply>, admitted: &Admitted) -> Result<UpstreamReply> {
+    let timeout = admitted.deadline_timeout();
+    match result {
+        Ok(mut reply) => {
+            reply.body.set_deadline_timeout(timeout);
+            Ok(reply)
+        }
+        Err(fault) => Err(timeout.name_in(fault)),
+    }
 }
 
 /// Calls the agent in a span of its own, which ends with the reply's body.

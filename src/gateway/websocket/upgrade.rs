@@ -22,7 +22,7 @@ use crate::{
     },
     http_server::{ResponseHead, ServeOutcome, UpgradedConnection},
     idempotency::IDEMPOTENCY_KEY,
-    transport::{RequestBody, UpstreamCall, UpstreamReply, WebSocketOutcome},
+    transport::{HeaderMutations, RequestBody, UpstreamCall, UpstreamReply, WebSocketOutcome},
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
 use std::{num::NonZeroU32, sync::Arc};
@@ -143,7 +143,10 @@ async fn open_agent_socket(
     let from_query = headers_from_query(head.uri.query(), &head.headers);
     let gateway_headers: Vec<(HeaderName, HeaderValue)> =
         gateway_headers(exchange.call, admitted).chain(from_query).collect();
-    let header_mutations = exchange.config.header_mutations(forwarded, &gateway_headers);
+    let header_mutations = HeaderMutations {
+        caller_headers: admitted.caller_headers(),
+        ..exchange.config.header_mutations(forwarded, &gateway_headers)
+    };
     let request = UpstreamCall {
         id: exchange.call.id(),
         operation: &admitted.operation().name,
@@ -159,7 +162,9 @@ async fn open_agent_socket(
     };
     tokio::select! {
         biased;
-        outcome = exchange.gateway.transport.open_websocket(admitted, request) => Ok(outcome?),
+        outcome = exchange.gateway.transport.open_websocket(admitted, request) => {
+            Ok(outcome.map_err(|fault| admitted.deadline_timeout().name_in(fault))?)
+        }
         () = exchange.session.wait_for_disconnect() => Err(CallError::CallerGone),
     }
 }

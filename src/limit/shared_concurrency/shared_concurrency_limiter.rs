@@ -8,7 +8,7 @@ use crate::{
     fault::Fault,
     limit::{
         client_shares::{ClientSlot, count_up_to},
-        concurrency_refusal::ConcurrencyRefusal,
+        concurrency_refusal::{ConcurrencyRefusal, QUEUE_TIMEOUT_ELAPSED},
         config::ConcurrencyConfig,
         slot_request::SlotRequest,
     },
@@ -142,7 +142,7 @@ impl SharedConcurrencyLimiter {
         match timeout(request.config.queue_timeout.get(), self.enqueue().outcome()).await {
             Ok(Ok(slot)) => Ok(slot),
             Ok(Err(_)) => Err(request.refuse(&ConcurrencyRefusal::Unavailable)),
-            Err(_) => Err(refusal("queue_timeout elapsed")),
+            Err(_) => Err(refusal(QUEUE_TIMEOUT_ELAPSED)),
         }
     }
 

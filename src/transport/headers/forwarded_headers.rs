@@ -60,7 +60,7 @@ impl ForwardedHeaders {
 
 /// Whether the field is an end-to-end field of HTTP that claims no identity, a field of tracing, or one of the protocols
 /// of agents. By length first, because a call asks for each of its fields.
-fn is_standard(name: &str) -> bool {
+pub(super) fn is_standard(name: &str) -> bool {
     let is_named = match name.len() {
         2 => name == "b3",
         3 => name == "via",

@@ -2,9 +2,13 @@
 //! Credentials and hop-by-hop fields never cross. Of a caller's other fields those pass that [`forwarded_headers`] lists;
 //! of an agent's, those that [`header_filter`] does not list.
 
+mod caller_header_names;
+mod caller_headers_config;
 mod forwarded_headers;
 mod header_filter;
 
+pub(super) use caller_header_names::CallerHeaderNames;
+pub use caller_headers_config::{CallerHeaderSource, CallerHeadersConfig, CallerProperty, CallerTokenConfig};
 pub(super) use forwarded_headers::ForwardedHeaders;
 use header_filter::{is_condition, is_reserved, is_stripped_from_reply};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -19,6 +23,9 @@ pub struct HeaderMutations<'a> {
     pub credential_headers: &'a [HeaderName],
     /// Fields that the gateway sets for this call, such as `X-Request-ID`; they replace the caller's.
     pub set: &'a [(HeaderName, HeaderValue)],
+    /// Fields that tell the agent who calls, for transports with header fields. A caller's own never pass, whether these
+    /// are set or not.
+    pub caller_headers: &'a [(HeaderName, HeaderValue)],
     /// Whether conditions and ranges pass, because the agent's reply passes as it is.
     pub passes_conditions: bool,
 }
@@ -30,6 +37,8 @@ pub(super) struct GatewayHeaders {
     pub(super) credential: Option<(HeaderName, HeaderValue)>,
     /// Which of the caller's fields the agent receives.
     pub(super) forwarded: ForwardedHeaders,
+    /// The fields that tell the agent who calls, which it never receives from the caller.
+    pub(super) caller_headers: CallerHeaderNames,
 }
 
 /// The remaining time of the call, in milliseconds with their unit: `29500ms`.
@@ -52,6 +61,7 @@ pub(super) fn build_request_headers(
     for (name, value) in caller {
         if (gateway.forwarded.contains(name) || (mutations.passes_conditions && is_condition(name.as_str())))
             && !connection_options.contains(name.as_str())
+            && !gateway.caller_headers.contains(name)
             && !mutations.credential_headers.contains(name)
         {
             headers.append(name, value.clone());
@@ -68,7 +78,7 @@ pub(super) fn build_request_headers(
     if let Ok(value) = HeaderValue::try_from(timeout) {
         headers.insert(X_REQUEST_TIMEOUT, value);
     }
-    for (name, value) in mutations.set {
+    for (name, value) in mutations.set.iter().chain(mutations.caller_headers) {
         headers.insert(name, value.clone());
     }
     if let Some((name, value)) = &gateway.credential {
@@ -134,6 +144,11 @@ fn quote_unless_token(text: &str) -> Cow<'_, str> {
 /// Returns why a caller's field with this name can reach no agent; `None` if it can.
 pub fn forwarded_header_problem(name: &str) -> Option<String> {
     ForwardedHeaders::problem_of(name)
+}
+
+/// Whether two names of header fields, in any case, are one for some servers: `X-User` and `X_User`.
+pub fn is_same_header(one: &str, other: &str) -> bool {
+    caller_header_names::is_same_field(&one.to_ascii_lowercase(), &other.to_ascii_lowercase())
 }
 
 /// Whether the gateway may send its credential to agents in the header `name`.

@@ -17,6 +17,7 @@ use crate::{
         UpstreamCall, UpstreamReply,
         attempt_span::AttemptSpan,
         headers,
+        timeouts::{self, TimeoutKind},
         upstream_body::{BodyProgress, HyperBody, RequestBody},
         upstream_reply::ReplyBody,
     },
@@ -140,7 +141,7 @@ async fn acquire_connection(
 ) -> Result<HttpConnection, Fault> {
     let now = Instant::now();
     if deadline <= now {
-        return Err(error_mapping::deadline_fault("the call's deadline passed before the agent was called"));
+        return Err(timeouts::deadline_fault("the call's deadline passed before the agent was called"));
     }
     if let Some(stream) = target.pool.open_http2_stream() {
         record_connection(metrics, UpstreamConnection::Reused);
@@ -269,14 +270,13 @@ impl HttpAttempt<'_> {
             match timeout_at(until.min(self.exchange.deadline), head.as_mut()).await {
                 Ok(head) => return Ok(head),
                 Err(_) if until >= self.exchange.deadline => {
-                    return Err(error_mapping::deadline_fault("the call's deadline passed before the response head"));
+                    return Err(timeouts::deadline_fault("the call's deadline passed before the response head"));
                 }
                 Err(_) if self.progress.is_some_and(BodyProgress::take_sent_chunk) => waits_since = Instant::now(),
                 Err(_) => {
                     let timeout = self.exchange.target.timeouts.first_byte;
-                    let fault =
-                        error_mapping::timeout_fault(format_args!("no complete response head within {timeout:?}"));
-                    return Err(fault.with_setting("agents.defaults.timeouts.first_byte"));
+                    let detail = format_args!("no complete response head within {timeout:?}");
+                    return Err(self.exchange.target.timeouts.fault(TimeoutKind::FirstByte, detail));
                 }
             }
         }
@@ -284,7 +284,7 @@ impl HttpAttempt<'_> {
 
     fn build_reply(&self, response: Response<Incoming>, source: ReplyConnection) -> UpstreamReply {
         let (head, body) = response.into_parts();
-        let body = HttpReplyBody::new(body, source, self.exchange.target.timeouts.idle, self.exchange.deadline);
+        let body = HttpReplyBody::new(body, source, self.exchange.target.timeouts, self.exchange.deadline);
         UpstreamReply {
             status: head.status,
             headers: head.headers,

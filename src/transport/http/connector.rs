@@ -11,6 +11,7 @@ use super::{
 use crate::{
     fault::{CallProgress, Fault},
     net::{self, AddressPolicy, ResolveError},
+    transport::timeouts::{self, CallEnd, TimeoutKind},
 };
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -58,9 +59,9 @@ pub(super) async fn connect(target: &HttpTarget, deadline: Instant) -> Result<Ht
         let detail = format_args!("connecting to {} took too long", pool.key.address);
         // A timeout that the caller shortened says nothing about the agent.
         if until < deadline {
-            error_mapping::connect_timeout_fault(detail).with_progress(CallProgress::NotSent)
+            target.timeouts.fault(TimeoutKind::Connect, detail).with_progress(CallProgress::NotSent)
         } else {
-            error_mapping::deadline_fault(detail)
+            timeouts::deadline_fault(detail)
         }
     };
     let attempt = async {
@@ -73,7 +74,8 @@ pub(super) async fn connect(target: &HttpTarget, deadline: Instant) -> Result<Ht
             None => open_connection(pool, policy, until).await,
         }
     };
-    timeout_at(until, attempt).await.unwrap_or_else(|_| Err(late()))
+    let connected = timeout_at(until, attempt).await.unwrap_or_else(|_| Err(late()));
+    connected.map_err(|fault| target.timeouts.attribute(fault, TimeoutKind::Connect, CallEnd { until, deadline }))
 }
 
 /// Whether the upstream accepts a connection within the connect timeout, TLS and its names included.
@@ -86,7 +88,7 @@ pub(in crate::transport) async fn is_reachable(target: &HttpTarget) -> bool {
 pub(super) async fn connect_dedicated(target: &HttpTarget, deadline: Instant) -> Result<CountedStream, Fault> {
     let (pool, policy) = (&target.pool, &target.address_policy());
     let until = deadline.min(Instant::now() + target.timeouts.connect);
-    let late = |_| error_mapping::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
+    let late = || timeouts::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
     let attempt = async {
         let ConnectAddress::Tcp { host, port } = &pool.key.address else {
             return Err(error_mapping::unresolvable_fault(&ResolveError::SocketDenied {
@@ -103,7 +105,8 @@ pub(super) async fn connect_dedicated(target: &HttpTarget, deadline: Instant) ->
         let stream = stream.map_err(|error| error_mapping::tls_fault(&pool.key.address, &error))?;
         Ok(CountedStream::new(TransportStream::Tls(Box::new(stream))).0)
     };
-    timeout_at(until, attempt).await.map_err(late)?
+    let connected = timeout_at(until, attempt).await.unwrap_or_else(|_| Err(late()));
+    connected.map_err(|fault| target.timeouts.attribute(fault, TimeoutKind::Connect, CallEnd { until, deadline }))
 }
 
 async fn open_connection(
@@ -156,7 +159,7 @@ async fn dial_tcp(host: &str, port: u16, policy: &AddressPolicy, until: Instant)
         last_fault = Some(error_mapping::connect_fault(&address, &error));
         remaining -= 1;
     }
-    Err(last_fault.unwrap_or_else(|| error_mapping::timeout_fault(format_args!("{host} has no address"))))
+    Err(last_fault.unwrap_or_else(|| timeouts::timeout_fault(format_args!("{host} has no address"))))
 }
 
 async fn handshake_tls(

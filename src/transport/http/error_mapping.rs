@@ -3,6 +3,7 @@
 use crate::{
     fault::{CallProgress, Fault, FaultCode},
     net::{ResolveError, error_chain},
+    transport::timeouts::timeout_fault,
 };
 use std::{error::Error, fmt::Display, io, time::Duration};
 
@@ -37,7 +38,7 @@ pub(super) fn connect_fault(address: &dyn Display, error: &io::Error) -> Fault {
     }
     match error.kind() {
         io::ErrorKind::TimedOut => {
-            connect_timeout_fault(format_args!("connecting to {address}: {error}")).with_progress(CallProgress::NotSent)
+            timeout_fault(format_args!("connecting to {address}: {error}")).with_progress(CallProgress::NotSent)
         }
         _ => unavailable_fault(format_args!("connecting to {address}: {error}")),
     }
@@ -48,20 +49,6 @@ pub(super) fn tls_fault(address: &dyn Display, error: &dyn Display) -> Fault {
     Fault::new(FaultCode::AgentError, "No secure connection to the agent could be established")
         .with_detail(format_args!("TLS to {address}: {error}"))
         .with_progress(CallProgress::NotSent)
-}
-
-/// The fault of a connection that took longer than `timeouts.connect`.
-pub(super) fn connect_timeout_fault(detail: impl Display) -> Fault {
-    timeout_fault(detail).with_setting("agents.defaults.timeouts.connect")
-}
-
-pub(super) fn timeout_fault(detail: impl Display) -> Fault {
-    Fault::new(FaultCode::Timeout, "The agent did not answer in time").with_detail(detail)
-}
-
-/// The fault of a call whose time is over.
-pub(super) fn deadline_fault(detail: impl Display) -> Fault {
-    timeout_fault(detail).with_deadline()
 }
 
 /// The fault of a response that did not arrive or cannot be parsed.

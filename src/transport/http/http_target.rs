@@ -12,8 +12,9 @@ use crate::{
     trace::SpanScope,
     transport::{
         attempt_span::TracedEndpoint,
-        config::{TransportConfig, UpstreamCredential, UpstreamTimeouts},
+        config::{TransportConfig, UpstreamCredential},
         headers::{self, GatewayHeaders},
+        timeouts::UpstreamTimeouts,
         upstream_body::HyperBody,
         upstream_transport::UpstreamCall,
     },

@@ -10,9 +10,10 @@ use crate::{
     net::AddressPolicy,
     transport::{
         CredentialDestinations,
-        config::{TransportConfig, UpstreamTimeouts, UpstreamTlsConfig},
+        config::{TransportConfig, UpstreamTlsConfig},
         endpoint_transport::EndpointTransport,
-        headers::{ForwardedHeaders, GatewayHeaders},
+        headers::{CallerHeaderNames, ForwardedHeaders, GatewayHeaders},
+        timeouts::UpstreamTimeouts,
         transport_kind::TransportKind,
     },
 };
@@ -79,7 +80,12 @@ impl HttpUpstreamClient {
             scheme,
             authority,
             path,
-            gateway_headers: GatewayHeaders { host, credential, forwarded },
+            gateway_headers: GatewayHeaders {
+                host,
+                credential,
+                forwarded,
+                caller_headers: CallerHeaderNames::compile(settings.caller_headers.as_ref()),
+            },
             timeouts,
         }))
     }

@@ -5,7 +5,10 @@ use super::{
     connection_pool::{ConnectionPool, Http1Connection, Http2Stream},
     error_mapping,
 };
-use crate::fault::Fault;
+use crate::{
+    fault::Fault,
+    transport::timeouts::{self, TimeoutKind, UpstreamTimeouts},
+};
 use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
 use std::{
@@ -35,7 +38,7 @@ pub(super) struct PooledConnection {
 pub(in crate::transport) struct HttpReplyBody {
     body: Incoming,
     source: ReplyConnection,
-    idle_timeout: Duration,
+    timeouts: UpstreamTimeouts,
     deadline: Instant,
     /// The deadline of the current chunk; unchanged if waiting is interrupted and resumed.
     chunk_deadline: Option<Instant>,
@@ -49,9 +52,9 @@ impl fmt::Debug for HttpReplyBody {
 }
 
 impl HttpReplyBody {
-    /// Each chunk may take `idle_timeout`, the whole body until `deadline`.
-    pub(super) fn new(body: Incoming, source: ReplyConnection, idle_timeout: Duration, deadline: Instant) -> Self {
-        Self { body, source, idle_timeout, deadline, chunk_deadline: None, timer: None }
+    /// Each chunk may take the idle timeout, the whole body until `deadline`.
+    pub(super) fn new(body: Incoming, source: ReplyConnection, timeouts: UpstreamTimeouts, deadline: Instant) -> Self {
+        Self { body, source, timeouts, deadline, chunk_deadline: None, timer: None }
     }
 
     pub(in crate::transport) fn length(&self) -> Option<u64> {
@@ -70,7 +73,7 @@ impl HttpReplyBody {
                 return Poll::Ready(chunk);
             }
             // Most chunks are ready at once and need no timer.
-            let latest = self.deadline.min(Instant::now() + self.idle_timeout);
+            let latest = self.deadline.min(Instant::now() + self.timeouts.idle);
             let until = *self.chunk_deadline.get_or_insert(latest);
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
             if timer.deadline() != until {
@@ -84,11 +87,10 @@ impl HttpReplyBody {
     fn finish_with_timeout(&mut self, until: Instant) -> Fault {
         self.source = ReplyConnection::Finished;
         if until < self.deadline {
-            let timeout = self.idle_timeout;
-            let fault = error_mapping::timeout_fault(format_args!("no further chunk of the reply within {timeout:?}"));
-            return fault.with_setting("agents.defaults.timeouts.idle");
+            let detail = format_args!("no further chunk of the reply within {:?}", self.timeouts.idle);
+            return self.timeouts.fault(TimeoutKind::Idle, detail);
         }
-        error_mapping::deadline_fault("the call's deadline passed before the reply was complete")
+        timeouts::deadline_fault("the call's deadline passed before the reply was complete")
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Fault>>> {

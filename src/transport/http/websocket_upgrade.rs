@@ -12,7 +12,11 @@ use crate::{
     telemetry::{AgentMetrics, UpstreamConnection},
     trace::SpanScope,
     transport::{
-        UpstreamReply, headers::HeaderMutations, upstream_body::HyperBody, upstream_reply::ReplyBody,
+        UpstreamReply,
+        headers::HeaderMutations,
+        timeouts::{self, CallEnd, TimeoutKind},
+        upstream_body::HyperBody,
+        upstream_reply::ReplyBody,
         websocket::WebSocketIo,
     },
 };
@@ -69,7 +73,7 @@ pub(in crate::transport) async fn upgrade_to_websocket(
     deadline: Instant,
 ) -> Result<UpgradeOutcome, Fault> {
     if deadline <= Instant::now() {
-        return Err(error_mapping::deadline_fault("the call's deadline passed before the agent was called"));
+        return Err(timeouts::deadline_fault("the call's deadline passed before the agent was called"));
     }
     let started = Instant::now();
     let stream = connector::connect_dedicated(target, deadline).await;
@@ -105,7 +109,10 @@ pub(in crate::transport) async fn upgrade_to_websocket(
             _ = &mut connection => outcome.await,
         }
     };
-    let late = |_| error_mapping::timeout_fault("no complete response to the WebSocket handshake in time");
+    let late = |_| {
+        let detail = "no complete response to the WebSocket handshake in time";
+        target.timeouts.fault_at(TimeoutKind::FirstByte, CallEnd { until, deadline }, detail)
+    };
     timeout_at(until, exchange).await.map_err(late).flatten()
 }
 

@@ -9,10 +9,11 @@ use crate::{
     fault::Fault,
     net::AddressPolicy,
     transport::{
-        config::{TransportConfig, UpstreamTimeouts},
+        config::TransportConfig,
         endpoint_probe::{ProbeFailure, ReachedEndpoint},
         endpoint_transport::EndpointTransport,
         http::{self, HttpTarget, HttpUpstreamClient},
+        timeouts::UpstreamTimeouts,
         transport_kind::{TransportKind, unsuitable_endpoint},
         upstream_reply::UpstreamReply,
         upstream_transport::{Transport, UpstreamCall},

@@ -4,6 +4,7 @@
 use crate::{
     fault::{Fault, FaultCode},
     net::{ApiReply, FetchError},
+    transport::timeouts,
 };
 use serde::Deserialize;
 use std::{fmt::Display, time::Duration};
@@ -87,6 +88,5 @@ pub(super) fn homeserver_fault(request: &str, reply: &ApiReply) -> Fault {
 pub(super) const TOO_LARGE_MESSAGE: &str = "The body is too large for this agent (a Matrix event has at most 64 KiB)";
 
 pub(super) fn timeout_fault() -> Fault {
-    Fault::new(FaultCode::Timeout, "The agent did not answer in time")
-        .with_detail("no reply in the agent's Matrix room")
+    timeouts::timeout_fault("no reply in the agent's Matrix room")
 }

@@ -5,8 +5,9 @@ use crate::{
     agent::{Agent, AgentEndpoint, MatrixAddress},
     net::ApiClient,
     transport::{
-        config::{TransportConfig, UpstreamTimeouts},
+        config::TransportConfig,
         endpoint_transport::EndpointTransport,
+        timeouts::UpstreamTimeouts,
         transport_kind::{TransportKind, unsuitable_endpoint},
     },
     values::{ConfigPath, Secret},

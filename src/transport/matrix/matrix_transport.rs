@@ -13,7 +13,7 @@ use crate::{
     net::ApiRequest,
     transport::{
         attempt_span::TracedEndpoint,
-        config::UpstreamTimeouts,
+        timeouts::{CallEnd, TimeoutKind, UpstreamTimeouts},
         upstream_body::RequestBody,
         upstream_reply::UpstreamReply,
         upstream_transport::{Transport, UpstreamCall},
@@ -45,9 +45,9 @@ impl Transport for MatrixTransport {
     async fn call(&self, request: UpstreamCall<'_>, deadline: Instant) -> Result<UpstreamReply, Fault> {
         let until = deadline.min(Instant::now() + self.timeouts.first_byte);
         // The deadline is reported as a timeout, in every phase of the call.
-        timeout_at(until, self.send_and_wait(request, until))
-            .await
-            .unwrap_or_else(|_| Err(error_mapping::timeout_fault()))
+        let outcome = timeout_at(until, self.send_and_wait(request, until)).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(error_mapping::timeout_fault()));
+        outcome.map_err(|fault| self.timeouts.attribute(fault, TimeoutKind::FirstByte, CallEnd { until, deadline }))
     }
 }
 
@@ -67,7 +67,8 @@ impl MatrixTransport {
         let transaction =
             invocation_event::transaction_id(&request, [self.room.id_or_alias(), &*self.room.agent_user], &input);
         let first_sync_until = until.min(Instant::now() + self.timeouts.connect + FIRST_SYNC_SLACK);
-        sync::ensure_receiving(&self.account, first_sync_until).await?;
+        let receiving = sync::ensure_receiving(&self.account, first_sync_until).await;
+        receiving.map_err(|fault| self.attribute_first_sync(fault, first_sync_until, until))?;
         let room = self.room.ensure_access(&self.account.api, &self.account.rooms, until).await?;
         let RegisteredCall { guard, reply } = self.account.pending.register(&token, &room, &self.room.agent_user)?;
         let event_id = self.send_event(&room, transaction.as_deref().unwrap_or(&token), &content, until).await?;
@@ -78,6 +79,14 @@ impl MatrixTransport {
         }
         let reply_content = reply.await.map_err(|_| error_mapping::timeout_fault())??;
         Ok(reply_content.into())
+    }
+
+    /// Says in a fault of the first sync that connecting took too long; the caller names what ended the whole call.
+    fn attribute_first_sync(&self, fault: Fault, until: Instant, end_of_call: Instant) -> Fault {
+        if until >= end_of_call {
+            return fault;
+        }
+        self.timeouts.attribute(fault, TimeoutKind::Connect, CallEnd { until, deadline: end_of_call })
     }
 
     /// Sends the message. Sending again under the same transaction id creates no second event.

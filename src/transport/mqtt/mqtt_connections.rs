@@ -12,8 +12,9 @@ use crate::{
     net::AddressPolicy,
     telemetry::Metrics,
     transport::{
-        config::{TransportConfig, UpstreamMqttConfig, UpstreamTimeouts},
+        config::{TransportConfig, UpstreamMqttConfig},
         endpoint_transport::EndpointTransport,
+        timeouts::UpstreamTimeouts,
         transport_kind::{TransportKind, unsuitable_endpoint},
     },
     values::ConfigDuration,

@@ -17,8 +17,8 @@ use crate::{
     trace::SpanScope,
     transport::{
         attempt_span::TracedEndpoint,
-        config::UpstreamTimeouts,
         endpoint_probe::{ProbeFailure, ReachedEndpoint},
+        timeouts::{CallEnd, TimeoutKind, UpstreamTimeouts},
         upstream_reply::{ReplyBody, UpstreamReply},
         upstream_transport::{Transport, UpstreamCall},
     },
@@ -47,10 +47,6 @@ pub(super) struct MqttTransport {
     timeouts: UpstreamTimeouts,
 }
 
-fn timeout_fault() -> Fault {
-    Fault::new(FaultCode::Timeout, "The agent did not answer in time")
-}
-
 impl MqttTransport {
     pub(super) fn new(
         agent_id: String,
@@ -68,7 +64,7 @@ impl MqttTransport {
         let session = timeout(self.timeouts.connect * 2, self.connection.session()).await;
         session.unwrap_or_else(|_| {
             let detail = "connecting to the agent's broker took too long";
-            Err(timeout_fault().with_detail(detail).with_progress(CallProgress::NotSent))
+            Err(self.timeouts.fault(TimeoutKind::Connect, detail).with_progress(CallProgress::NotSent))
         })
     }
 
@@ -122,7 +118,7 @@ impl MqttTransport {
         let mut task = self.publish_task(input, deadline.is_some()).await?;
         let (media, body) = match (task.next_event().await?, deadline) {
             (TaskEvent::Progress(text), Some(deadline)) => {
-                ("text/event-stream", progress_events::stream_events(task, text, self.timeouts.idle, deadline))
+                ("text/event-stream", progress_events::stream_events(task, text, self.timeouts, deadline))
             }
             (TaskEvent::Progress(_), None) => ("application/json", ReplyBody::from(task.wait_for_reply().await?)),
             (TaskEvent::Reply(reply), Some(_)) => {
@@ -186,9 +182,8 @@ impl Transport for MqttTransport {
         )
         .await;
         reply.unwrap_or_else(|_| {
-            let fault = timeout_fault().with_detail(format_args!("no message on the conversation: {}", self.topic));
-            let is_over = until >= deadline;
-            Err(if is_over { fault.with_deadline() } else { fault.with_setting("agents.defaults.timeouts.first_byte") })
+            let detail = format_args!("no message on the conversation: {}", self.topic);
+            Err(self.timeouts.fault_at(TimeoutKind::FirstByte, CallEnd { until, deadline }, detail))
         })
     }
 }

@@ -3,13 +3,15 @@
 
 use super::published_task::{PublishedTask, TaskEvent};
 use crate::{
-    fault::{Fault, FaultCode},
-    transport::ReplyBody,
+    fault::Fault,
+    transport::{
+        ReplyBody,
+        timeouts::{CallEnd, TimeoutKind, UpstreamTimeouts},
+    },
     values::AcceptHeader,
 };
 use bytes::Bytes;
 use http::HeaderMap;
-use std::time::Duration;
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout_at},
@@ -38,19 +40,19 @@ pub(super) fn result_event(reply: &[u8]) -> Bytes {
     format_event("result", reply)
 }
 
-/// Streams the events that begin with `first` and end with the reply; `idle_timeout` bounds the time between two
+/// Streams the events that begin with `first` and end with the reply; `timeouts` bounds the time between two
 /// events.
 pub(super) fn stream_events(
     task: PublishedTask,
     first: String,
-    idle_timeout: Duration,
+    timeouts: UpstreamTimeouts,
     deadline: Instant,
 ) -> ReplyBody {
     let (sender, chunks) = mpsc::channel(MAX_QUEUED_EVENTS);
     tokio::spawn(async move {
         let caller_channel = sender.clone();
         tokio::select! {
-            () = send_events(task, first, idle_timeout, deadline, sender) => {}
+            () = send_events(task, first, timeouts, deadline, sender) => {}
             // The caller has left; dropping the published task ends the conversation.
             () = caller_channel.closed() => {}
         }
@@ -61,7 +63,7 @@ pub(super) fn stream_events(
 async fn send_events(
     mut task: PublishedTask,
     first: String,
-    idle_timeout: Duration,
+    timeouts: UpstreamTimeouts,
     deadline: Instant,
     sender: mpsc::Sender<Result<Bytes, Fault>>,
 ) {
@@ -70,7 +72,7 @@ async fn send_events(
         if sender.send(Ok(event)).await.is_err() {
             return;
         }
-        let until = deadline.min(Instant::now() + idle_timeout);
+        let until = deadline.min(Instant::now() + timeouts.idle);
         let next_event = timeout_at(until, task.next_event()).await;
         let final_chunk = match next_event {
             Ok(Ok(TaskEvent::Progress(text))) => {
@@ -79,7 +81,10 @@ async fn send_events(
             }
             Ok(Ok(TaskEvent::Reply(reply))) => Ok(result_event(&reply)),
             Ok(Err(fault)) => Err(fault),
-            Err(_) => Err(Fault::new(FaultCode::Timeout, "The agent did not answer in time")),
+            Err(_) => {
+                let end = CallEnd { until, deadline };
+                Err(timeouts.fault_at(TimeoutKind::Idle, end, "no further message on the conversation"))
+            }
         };
         // A caller that has left does not need the result.
         let _ = sender.send(final_chunk).await;

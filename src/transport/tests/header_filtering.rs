@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::agent::{AgentSource, DocumentWriter};
-use crate::transport::headers::{ForwardedHeaders, GatewayHeaders, build_forwarded, build_request_headers};
+use crate::transport::headers::{
+    CallerHeaderNames, ForwardedHeaders, GatewayHeaders, build_forwarded, build_request_headers,
+};
 use std::io::Write;
 
 fn header_map(lines: &[(&str, &str)]) -> HeaderMap {
@@ -26,7 +28,7 @@ fn sent_with(listed: &[&str], lines: &[(&str, &str)], mutations: &HeaderMutation
     let listed: Vec<String> = listed.iter().map(ToString::to_string).collect();
     let forwarded = ForwardedHeaders::compile(&listed).unwrap();
     let host = HeaderValue::from_static("agent.example:8443");
-    let gateway = GatewayHeaders { host, credential: None, forwarded };
+    let gateway = GatewayHeaders { host, credential: None, forwarded, caller_headers: CallerHeaderNames::default() };
     build_request_headers(&header_map(lines), &gateway, mutations, Duration::from_millis(29_500))
 }
 

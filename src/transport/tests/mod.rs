@@ -59,15 +59,26 @@ const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeouts that end no call that makes progress, however busy the machine is.
 fn long_timeouts() -> TransportConfig {
     let timeout = Some(ConfigDuration::from_secs(TEST_TIMEOUT.as_secs()));
-    let timeouts = TimeoutConfig { connect: timeout, first_byte: timeout, idle: timeout, total: timeout };
+    let timeouts = TimeoutConfig {
+        connect: timeout,
+        first_byte: timeout,
+        idle: timeout,
+        total: timeout,
+        ..TimeoutConfig::default()
+    };
     TransportConfig { timeouts, ..TransportConfig::default() }
 }
 
 /// Timeouts for calls that time out.
 fn short_timeouts() -> TransportConfig {
     let millis = |millis| Some(ConfigDuration::from_millis(millis));
-    let timeouts =
-        TimeoutConfig { connect: millis(1_000), first_byte: millis(250), idle: millis(250), total: millis(3_000) };
+    let timeouts = TimeoutConfig {
+        connect: millis(1_000),
+        first_byte: millis(250),
+        idle: millis(250),
+        total: millis(3_000),
+        ..TimeoutConfig::default()
+    };
     TransportConfig { timeouts, ..TransportConfig::default() }
 }
 

@@ -1,7 +1,10 @@
 //! Why a WebSocket connection failed, the close code for its peer (RFC 6455 §7.4.1), and the fault for a caller whose
 //! agent closed the connection.
 
-use crate::fault::{Fault, FaultCode};
+use crate::{
+    fault::{Fault, FaultCode, NamedTimeout, TimeoutSource},
+    transport::timeouts,
+};
 use std::time::Duration;
 use tokio_tungstenite::tungstenite::{Error, error::ProtocolError};
 
@@ -62,15 +65,21 @@ impl WebSocketError {
     pub fn to_fault(&self) -> Fault {
         match self {
             Self::Disconnected => Fault::new(FaultCode::AgentError, "The agent closed the connection without a reply"),
-            Self::PingTimeout | Self::WriteTimeout => {
-                Fault::new(FaultCode::Timeout, "The agent did not answer in time").with_detail(format_args!("{self:?}"))
-            }
+            Self::PingTimeout => self.timeout_fault("agents.defaults.websocket.pong_timeout"),
+            Self::WriteTimeout => self.timeout_fault("agents.defaults.timeouts.idle"),
             Self::TooLarge => Fault::new(FaultCode::AgentError, "The agent's reply is too large"),
             Self::ControlFrameFlood | Self::ProtocolViolation(..) => {
                 Fault::new(FaultCode::AgentError, "The agent's reply is not a valid WebSocket message")
                     .with_detail(format_args!("{self:?}"))
             }
         }
+    }
+}
+
+impl WebSocketError {
+    fn timeout_fault(&self, setting: &'static str) -> Fault {
+        let timeout = NamedTimeout { name: setting, after: None, source: TimeoutSource::Setting(setting.to_owned()) };
+        timeouts::timeout_fault(format_args!("{self:?}")).with_named_timeout(&timeout).with_setting(setting)
     }
 }
 

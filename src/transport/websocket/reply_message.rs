@@ -9,7 +9,7 @@ use super::{
 use crate::{
     agent::{self, DeclaredMembers, MemberScan},
     fault::{CallProgress, Fault, FaultCode, Result},
-    transport::UpstreamTimeouts,
+    transport::timeouts::{CallEnd, TimeoutKind, UpstreamTimeouts},
 };
 use bytes::{Buf, Bytes};
 use http::StatusCode;
@@ -84,10 +84,13 @@ impl ReplyReader {
                     return Err(Fault::new(FaultCode::AgentError, "The agent sent too many messages without a reply"));
                 }
             }
-            let timeout = if self.parts_seen == 0 { self.timeouts.first_byte } else { self.timeouts.idle };
-            let until = self.deadline.min(Instant::now() + timeout);
-            let event = timeout_at(until, self.connection.next_event()).await;
-            match event.map_err(|_| Fault::new(FaultCode::Timeout, "The agent did not answer in time"))? {
+            let (kind, timeout) = match self.parts_seen {
+                0 => (TimeoutKind::FirstByte, self.timeouts.first_byte),
+                _ => (TimeoutKind::Idle, self.timeouts.idle),
+            };
+            let end = CallEnd { until: self.deadline.min(Instant::now() + timeout), deadline: self.deadline };
+            let event = timeout_at(end.until, self.connection.next_event()).await;
+            match event.map_err(|_| self.timeouts.fault_at(kind, end, "no message in time"))? {
                 WebSocketEvent::Text(text) => self.unread = Some(text.into()),
                 WebSocketEvent::Binary(_) => {
                     return Err(Fault::new(FaultCode::AgentError, "The agent's reply is not text"));

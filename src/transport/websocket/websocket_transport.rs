@@ -14,10 +14,11 @@ use crate::{
     fault::{Fault, FaultCode},
     transport::{
         attempt_span::TracedEndpoint,
-        config::{TransportConfig, UpstreamTimeouts},
+        config::TransportConfig,
         endpoint_probe::{ProbeFailure, ReachedEndpoint},
         endpoint_transport::EndpointTransport,
         http::{self, HttpTarget, HttpUpstreamClient, UpgradeOutcome, UpgradeRequest},
+        timeouts::UpstreamTimeouts,
         transport_kind::TransportKind,
         upstream_reply::{ReplyBody, UpstreamReply},
         upstream_transport::{Transport, UpstreamCall},

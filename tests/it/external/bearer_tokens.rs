@@ -35,6 +35,7 @@ fn build_authorizer(provider: &OpenIdProvider, changes: &Value) -> Authorizer {
         browser_pairing: None,
         revocations: std::sync::Arc::default(),
         logged_callers: LoggedCallers::Plain,
+        told_claims: std::sync::Arc::default(),
     };
     Authorizer::build(
         &serde_json::from_value(config).unwrap(),

@@ -1,0 +1,218 @@
+//! The timeouts of calls: presets, and faults that say which timeout ended a call and where it is set.
+
+use crate::support::{
+    agent::{Agent, Step, http_response, json_response, write},
+    gateway::{Gateway, gateway, send},
+    websocket::{connect, receive_json, send_text},
+};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+fn rules(settings: &str) -> String {
+    format!("agents:\n  sources: [agents.json]\n  rules:\n    - {{agents: [planner], settings: {settings}}}\n")
+}
+
+async fn start(agent: &Agent, settings: &str) -> Gateway {
+    gateway().agent("planner", agent).section(&rules(settings)).start().await
+}
+
+fn invoke(gate: &Gateway) -> reqwest::RequestBuilder {
+    gate.post("/agents/planner/invoke").json(&json!({}))
+}
+
+#[track_caller]
+fn assert_named(error: &Value, name: &str, after: &str, setting: Option<&str>) {
+    let timeout = &error["timeout"];
+    assert_eq!((timeout["name"].as_str(), timeout["after"].as_str()), (Some(name), Some(after)), "{error}");
+    assert_eq!(timeout["setting"].as_str(), setting, "{error}");
+    let message = error["message"].as_str().or_else(|| error["detail"].as_str()).unwrap();
+    assert!(message.contains(&format!("({name}: {after}")), "{error}");
+}
+
+const FIRST_BYTE: &str = "agents.rules[0].settings.timeouts.first_byte";
+
+#[tokio::test]
+async fn r96_a_504_says_which_timeout_ended_the_call_and_where_it_is_set() {
+    let agent = Agent::with_steps(vec![Step::Hang]).await;
+    let gate = start(&agent, "{timeouts: {first_byte: 300ms}}").await;
+    let error = send(invoke(&gate)).await.expect_fault(504, "Timeout");
+    assert_named(&error, "timeouts.first_byte", "300ms", Some(FIRST_BYTE));
+    let problem = send(invoke(&gate).header("accept", "application/problem+json")).await;
+    assert_eq!(problem.status, 504);
+    assert_named(&problem.json(), "timeouts.first_byte", "300ms", Some(FIRST_BYTE));
+    let error = send(invoke(&gate).header("x-request-timeout", "100ms")).await.expect_fault(504, "Timeout");
+    assert_named(&error, "X-Request-Timeout", "100ms", None);
+    assert_eq!(error["timeout"]["source"], "request");
+    let keyed = send(invoke(&gate).header("idempotency-key", "k")).await.expect_fault(504, "Timeout");
+    assert_named(&keyed, "timeouts.first_byte", "300ms", Some(FIRST_BYTE));
+    let rpc = json!({"jsonrpc": "2.0", "id": 7, "method": "x"});
+    let answer = send(gate.post("/agents/planner/invoke").json(&rpc)).await.json();
+    assert_named(&answer["error"]["data"], "timeouts.first_byte", "300ms", Some(FIRST_BYTE));
+    let logged = gate.access_log(5).await;
+    assert!(
+        logged.iter().all(|line| line["message"].as_str().unwrap().contains("(timeouts.")
+            || line["message"].as_str().unwrap().contains("(X-Request-Timeout")),
+        "{logged:?}"
+    );
+}
+
+#[tokio::test]
+async fn r96_total_timeouts_name_themselves_in_defaults_and_in_pipelines() {
+    let agent = Agent::with_steps(vec![Step::Hang]).await;
+    let section = "agents:\n  sources: [agents.json]\n  defaults: {timeouts: {total: 400ms}}\n";
+    let gate = gateway().agent("planner", &agent).section(section).start().await;
+    let total = Some("agents.defaults.timeouts.total");
+    assert_named(&send(invoke(&gate)).await.expect_fault(504, "Timeout"), "timeouts.total", "400ms", total);
+    let steps = json!({"steps": [{"agent": "planner"}], "input": {}});
+    let error = send(gate.post("/pipelines/invoke").json(&steps)).await.expect_fault(504, "Timeout");
+    assert_named(&error, "timeouts.total", "400ms", total);
+    let mut socket = connect(&gate, "/agents/planner/invoke").await;
+    send_text(&mut socket, "{\"n\": 1}").await;
+    assert_named(&receive_json(&mut socket).await["error"], "timeouts.total", "400ms", total);
+}
+
+#[tokio::test]
+async fn r96_a_stream_that_falls_silent_ends_with_an_event_that_names_the_timeout() {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let agent = Agent::with_steps(vec![write(format!("{head}d\r\ndata: \"one\"\n\n\r\n")), Step::Hang]).await;
+    let gate = start(&agent, "{timeouts: {idle: 400ms}}").await;
+    let text = send(invoke(&gate).header("accept", "text/event-stream")).await.text();
+    let data = text.lines().skip_while(|line| *line != "event: error").nth(1).unwrap_or_else(|| panic!("{text}"));
+    let event: Value = serde_json::from_str(data.strip_prefix("data: ").unwrap()).unwrap();
+    let setting = Some("agents.rules[0].settings.timeouts.idle");
+    assert_named(&event["error"], "timeouts.idle", "400ms", setting);
+    // The deadline of the caller ends a stream as well.
+    let text =
+        send(invoke(&gate).header("accept", "text/event-stream").header("x-request-timeout", "200ms")).await.text();
+    assert!(text.contains("(X-Request-Timeout: 200ms)"), "{text}");
+}
+
+#[tokio::test]
+async fn r96_the_agents_api_and_openais_shape_name_the_timeout() {
+    let agent = Agent::with_steps(vec![Step::Hang]).await;
+    let section = "agents:\n  sources: [agents.json]\n  rules:\n    - agents: [planner]\n      settings: {timeouts: {first_byte: 300ms}}\n      api: {preset: langgraph}\n";
+    let gate = gateway().agent("planner", &agent).section("    accept_bearer: true\n").section(section).start().await;
+    let api = gate.request("GET", "/agents/planner/api/threads/1").header("x-api-key", gate.key("team-a"));
+    assert_named(&send(api).await.expect_fault(504, "Timeout"), "timeouts.first_byte", "300ms", Some(FIRST_BYTE));
+    let body = json!({"model": "planner", "messages": [{"role": "user", "content": "Hi"}]});
+    let chat = gate.request("POST", "/openai/v1/chat/completions").bearer_auth(gate.key("team-a")).json(&body);
+    let answer = send(chat).await;
+    assert_eq!(answer.status, 504);
+    assert_named(&answer.json()["error"], "timeouts.first_byte", "300ms", Some(FIRST_BYTE));
+}
+
+#[tokio::test]
+async fn a_preset_gives_an_agent_minutes_to_think_and_what_is_set_beside_it_wins() {
+    // The agent says how much time the call has left, which is all that a test can wait for.
+    let agent = Agent::scripted(|request| json_response(&json!({"left": request.header("x-request-timeout")}))).await;
+    for (settings, seconds) in [
+        ("{}", 300),
+        ("{timeouts: {preset: interactive}}", 300),
+        ("{timeouts: {preset: thinking}}", 900),
+        ("{timeouts: {preset: long_running}}", 3_600),
+        ("{timeouts: {preset: thinking, total: 20m}}", 1_200),
+    ] {
+        let gate = start(&agent, settings).await;
+        let left = send(invoke(&gate)).await.expect_ok()["left"].as_str().unwrap().trim_end_matches("ms").to_owned();
+        let left: u64 = left.parse().unwrap();
+        assert!((seconds * 1_000 - 20_000..=seconds * 1_000).contains(&left), "{settings}: {left}");
+    }
+    let hanging = Agent::with_steps(vec![Step::Hang]).await;
+    let gate = start(&hanging, "{timeouts: {preset: thinking, first_byte: 200ms}}").await;
+    assert_named(
+        &send(invoke(&gate)).await.expect_fault(504, "Timeout"),
+        "timeouts.first_byte",
+        "200ms",
+        Some(FIRST_BYTE),
+    );
+}
+
+#[tokio::test]
+async fn the_api_of_a_framework_has_the_time_to_think_unless_a_timeout_is_set() {
+    let agent = Agent::scripted(|request| json_response(&json!({"left": request.header("x-request-timeout")}))).await;
+    for (settings, seconds) in [("{}", 900), ("{timeouts: {total: 30s}}", 30)] {
+        let section = format!(
+            "agents:\n  sources: [agents.json]\n  rules:\n    - agents: [planner]\n      settings: {settings}\n      api: {{preset: langgraph}}\n"
+        );
+        let gate = gateway().agent("planner", &agent).section(&section).start().await;
+        let api = gate.request("GET", "/agents/planner/api/threads/1").header("x-api-key", gate.key("team-a"));
+        let left = send(api).await.expect_ok()["left"].as_str().unwrap().trim_end_matches("ms").to_owned();
+        let left: u64 = left.parse().unwrap();
+        assert!((seconds * 1_000 - 20_000..=seconds * 1_000).contains(&left), "{settings}: {left}");
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_waits_in_vain_for_a_slot_is_told_how_long_it_waited() {
+    let agent = Agent::with_steps(vec![
+        Step::Sleep(Duration::from_secs(5)),
+        write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
+    ])
+    .await;
+    let section = "limits: {max_share: 100%, concurrency: {max_per_agent: 1, max_queued: 8, queue_timeout: 200ms, adaptive: false}}\n";
+    let gate = gateway().agent("planner", &agent).section(section).start().await;
+    let first = tokio::spawn(send(invoke(&gate)));
+    crate::support::eventually("the first call is with the agent", async || agent.call_count() == 1).await;
+    let error = send(invoke(&gate)).await.expect_fault(503, "Overloaded");
+    assert_eq!(error["timeout"]["name"], "limits.concurrency.queue_timeout", "{error}");
+    first.abort();
+}
+
+/// A document with an A2A card, and a schema, so that bodies are checked.
+fn a2a_document(agent: &Agent, has_schema: bool) -> Value {
+    let mut document = agent.document("planner");
+    let card = json!({"name": "planner", "description": "Plans.", "url": agent.url(), "version": "1", "protocolVersion": "0.3.0", "capabilities": {}, "defaultInputModes": ["text/plain"], "defaultOutputModes": ["text/plain"], "skills": []});
+    document["agent_card"] = card;
+    if has_schema {
+        document["operations"] = json!([{"name": "send", "inputs": {"type": "object", "required": ["jsonrpc"]}}]);
+    }
+    document
+}
+
+fn message_with_file(bytes: usize) -> Value {
+    let file = json!({"kind": "file", "file": {"name": "a.pdf", "bytes": "A".repeat(bytes)}});
+    json!({"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": {"message": {"parts": [file]}}})
+}
+
+#[tokio::test]
+async fn r43_messages_with_files_have_a_bound_of_their_own_which_the_413_names() {
+    let agent =
+        Agent::with_steps(http_response("200 OK", "application/json", "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}"))
+            .await;
+    let post = |gate: &Gateway, body: &Value| gate.post("/agents/planner/invoke").json(body);
+    // By default a file may be larger than other checked bodies.
+    let gate = gateway().document(a2a_document(&agent, true)).start().await;
+    assert_eq!(send(post(&gate, &message_with_file(3 << 20))).await.status, 200);
+    assert_eq!(agent.requests()[0].body.len(), message_with_file(3 << 20).to_string().len());
+    let answer = send(post(&gate, &message_with_file(17 << 20))).await;
+    assert_eq!((answer.status, answer.text().contains("agents.a2a.max_body_size")), (413, true), "{}", answer.text());
+    // What is no file has the bound of every body.
+    let many = json!({"jsonrpc": "2.0", "id": 1, "params": vec![1; 2 << 20]});
+    let answer = send(post(&gate, &many)).await;
+    assert_eq!((answer.status, answer.text().contains("contract.max_body_size")), (413, true), "{}", answer.text());
+    // Each agent may have its own, checked or not.
+    for has_schema in [true, false] {
+        let section =
+            "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [planner], a2a: {max_body_size: 64KiB}}\n";
+        let gate = gateway().document(a2a_document(&agent, has_schema)).section(section).start().await;
+        assert_eq!(send(post(&gate, &message_with_file(32 << 10))).await.status, 200);
+        let answer = send(post(&gate, &message_with_file(70 << 10))).await;
+        assert_eq!(
+            (answer.status, answer.text().contains("agents.a2a.max_body_size")),
+            (413, true),
+            "{}",
+            answer.text()
+        );
+    }
+}
+
+#[tokio::test]
+async fn r5_messages_with_files_take_no_more_memory_than_the_share_of_their_caller() {
+    let agent = Agent::with_steps(http_response("200 OK", "application/json", "{}")).await;
+    let gate =
+        gateway().document(a2a_document(&agent, true)).section("limits: {max_buffered_bodies: 8MiB}\n").start().await;
+    // The body and its parsed copy together are more than half of 8 MiB.
+    let answer = send(gate.post("/agents/planner/invoke").json(&message_with_file(3 << 20))).await;
+    assert_eq!((answer.status, agent.call_count()), (429, 0), "{}", answer.text());
+    assert_eq!(send(gate.post("/agents/planner/invoke").json(&message_with_file(1 << 20))).await.status, 200);
+}
