@@ -462,6 +462,7 @@ fn build_routes(
         allows_get: rule.get,
         api: rule.api.clone().map(Arc::new),
         openai: rule.openai.clone().map(Arc::new),
+        endpoint: rule.endpoint.clone().map(Arc::new),
     });
     AgentRouteCompiler {
         contract: file.contract.clone(),

@@ -6,7 +6,7 @@ use crate::{
     fault::ErrorFormat,
     gateway::{self, CorsConfig, websocket},
     http_server, idempotency, limit, mqtt_bridge, net, registry, resolver, store, task, telemetry, trace,
-    transport::{LocalRuntimeConfig, TransportConfig, UpstreamTimeouts},
+    transport::{EndpointConfig, LocalRuntimeConfig, TransportConfig, UpstreamTimeouts},
     values::{ByteSize, ConfigDuration, ConfigPath, Glob, Rate},
 };
 use schemars::JsonSchema;
@@ -373,6 +373,10 @@ pub struct AgentRule {
     /// schemas.
     #[serde(default)]
     pub openai: Option<gateway::OpenAiConfig>,
+    /// What the agents' servers speak, where they do not take the input of a call as it is: servers of OpenAI's API. A later
+    /// rule replaces the whole setting. Default: the input passes as it is.
+    #[serde(default)]
+    pub endpoint: Option<EndpointConfig>,
 }
 
 /// The format of errors.

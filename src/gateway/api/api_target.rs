@@ -129,7 +129,8 @@ impl AgentApiBuilder<'_> {
             agent = agent.with_addresses(self.agent.addresses.clone());
         }
         let preset = self.config.preset.map(ApiPreset::routes);
-        let mut settings = self.settings.clone();
+        // Requests of the API pass as they are.
+        let mut settings = TransportConfig { endpoint: None, ..self.settings.clone() };
         if self.config.base.is_some() {
             // The operator names this server; the document's own further endpoints have no API there.
             (settings.additional_endpoints, settings.public_addresses_only) = (None, false);
