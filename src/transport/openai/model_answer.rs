@@ -1,6 +1,8 @@
 //! The result of a call, made of a complete answer of the model.
 
-use super::{completion::Completion, json_reply::json_reply, model_operation::ModelOperation, server_error::ServerError};
+use super::{
+    completion::Completion, json_reply::json_reply, model_operation::ModelOperation, server_error::ServerError,
+};
 use crate::{
     fault::{Fault, FaultCode, Result},
     transport::UpstreamReply,

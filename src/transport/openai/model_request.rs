@@ -43,9 +43,8 @@ impl ModelRequest<'_> {
 
     /// Returns the messages that the input stands for.
     fn conversation(&self, input: &[u8]) -> Result<Vec<Value>> {
-        let value = json::parse(input, json::MAX_DEPTH).map_err(|why| {
-            Fault::new(FaultCode::InvalidInput, format!("The input is not valid JSON: {why}"))
-        })?;
+        let value = json::parse(input, json::MAX_DEPTH)
+            .map_err(|why| Fault::new(FaultCode::InvalidInput, format!("The input is not valid JSON: {why}")))?;
         if let Some(name) = &self.config.input {
             let Some(value) = value.get(name) else {
                 return Err(Fault::new(FaultCode::InvalidInput, format!("The input has no property {name}")));

@@ -42,7 +42,9 @@ impl ServerError {
         match body.get("error") {
             Some(Value::Object(error)) => Self::from_members(error, status),
             Some(Value::String(message)) => Self { status, message: Some(message.clone()), ..Self::default() },
-            _ => body.as_object().map_or_else(|| Self { status, ..Self::default() }, |all| Self::from_members(all, status)),
+            _ => body
+                .as_object()
+                .map_or_else(|| Self { status, ..Self::default() }, |all| Self::from_members(all, status)),
         }
     }
 
@@ -52,10 +54,10 @@ impl ServerError {
         let numeric = numeric.filter(|code| (400..600).contains(code));
         // A success with an error in its body may name the status that it should have had.
         let named = numeric.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::BAD_GATEWAY);
-        let has_code = |codes: &[&str]| {
-            ["code", "type"].iter().any(|name| text(name).is_some_and(|code| codes.contains(&code)))
-        };
-        let names_input = text("param").is_some_and(|param| param.starts_with("messages[") || param.starts_with("messages."))
+        let has_code =
+            |codes: &[&str]| ["code", "type"].iter().any(|name| text(name).is_some_and(|code| codes.contains(&code)));
+        let names_input = text("param")
+            .is_some_and(|param| param.starts_with("messages[") || param.starts_with("messages."))
             || names_messages(error.get("detail"));
         let message = text("message").or_else(|| text("detail")).map(str::to_owned);
         let is_too_long = message.as_ref().is_some_and(|message| {
