@@ -50,10 +50,7 @@ impl ServerError {
 
     fn from_members(error: &Map<String, Value>, status: StatusCode) -> Self {
         let text = |name: &str| error.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-        let numeric = error.get("code").and_then(Value::as_u64).and_then(|code| u16::try_from(code).ok());
-        let numeric = numeric.filter(|code| (400..600).contains(code));
-        // A success with an error in its body may name the status that it should have had.
-        let named = numeric.and_then(|code| StatusCode::from_u16(code).ok()).unwrap_or(StatusCode::BAD_GATEWAY);
+        let named = named_status(error);
         let has_code =
             |codes: &[&str]| ["code", "type"].iter().any(|name| text(name).is_some_and(|code| codes.contains(&code)));
         let names_input = text("param")
@@ -65,8 +62,9 @@ impl ServerError {
             TOO_LONG_WORDS.iter().any(|words| message.contains(words))
         });
         Self {
-            status: if status.is_success() { named } else { status },
-            code: text("code").or_else(|| text("type")).map(str::to_owned),
+            // A success with an error in its body may name the status that it should have had.
+            status: if status.is_success() { named.unwrap_or(StatusCode::BAD_GATEWAY) } else { status },
+            code: text("code").filter(|_| named.is_none()).or_else(|| text("type")).map(str::to_owned),
             is_about_input: has_code(INPUT_CODES) || names_input || is_too_long,
             is_about_account: has_code(ACCOUNT_CODES),
             message,
@@ -120,6 +118,15 @@ impl ServerError {
         let code = self.code.as_deref().filter(|code| is_identifier(code)).unwrap_or("none");
         format!("the server reported an error in its stream (status {}, code {code})", self.status.as_u16())
     }
+}
+
+/// Returns the status that an error has as its code, as a number or as its digits.
+fn named_status(error: &Map<String, Value>) -> Option<StatusCode> {
+    let code = match error.get("code")? {
+        Value::Number(code) => u16::try_from(code.as_u64()?).ok()?,
+        code => code.as_str()?.parse().ok()?,
+    };
+    StatusCode::from_u16(code).ok().filter(|status| status.is_client_error() || status.is_server_error())
 }
 
 /// Returns whether the violations that FastAPI reports are in the messages.

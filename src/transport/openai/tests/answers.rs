@@ -86,6 +86,7 @@ async fn incomplete_answers_refusals_and_other_documents_are_no_results() {
 async fn a_success_with_an_error_is_the_error() {
     for (answer, status) in [
         (json!({"error": {"message": "Rate limited", "code": 429}}), 429),
+        (json!({"error": {"message": "Rate limited", "code": "429"}}), 429),
         (json!({"error": {"message": "broken"}, "choices": []}), 502),
         (json!({"error": "broken"}), 502),
         (json!({"object": "error", "message": "no such model", "code": 404}), 502),

@@ -37,6 +37,12 @@ fn what_the_gateway_or_the_operator_caused_is_no_fault_of_the_caller() {
         (503, "busy".to_owned(), 503),
         (504, String::new(), 504),
         (529, openai(null.clone(), "overloaded_error", null.clone()), 503),
+        (
+            400,
+            json!({"error": {"message": "No connected db.", "type": "no_db_connection", "code": "400"}}).to_string(),
+            502,
+        ),
+        (400, json!({"error": {"message": "Invalid model name", "type": "x", "code": "400"}}).to_string(), 502),
         (302, String::new(), 302),
         (429, openai(json!("rate_limit_exceeded"), "tokens", null), 429),
     ] {
@@ -51,6 +57,10 @@ fn what_the_input_caused_is_the_callers_fault() {
         "message": "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
     });
     let llama = json!({"error": {"code": 400, "type": "exceed_context_size_error", "message": "the request exceeds"}});
+    let litellm = json!({"error": {
+        "message": "litellm.ContextWindowExceededError: this is a mock context window exceeded error\nmodel=long.",
+        "type": "invalid_request_error", "param": null, "code": "400",
+    }});
     let gemini = json!([{"error": {"code": 400, "message": "The prompt is too long", "status": "INVALID_ARGUMENT"}}]);
     for body in [
         openai(json!("context_length_exceeded"), "invalid_request_error", json!("messages")),
@@ -59,6 +69,7 @@ fn what_the_input_caused_is_the_callers_fault() {
         openai(Value::Null, "invalid_request_error", json!("messages.[1].content")),
         vllm.to_string(),
         llama.to_string(),
+        litellm.to_string(),
         gemini.to_string(),
     ] {
         assert_eq!(error(400, &body).status, 400, "{body}");

@@ -2,3 +2,4 @@
 
 mod adk;
 mod langgraph;
+mod litellm;
