@@ -392,7 +392,8 @@ fn settings_that_cannot_work_are_refused_by_name() {
     for (endpoint, problem) in [
         ("{kind: openai}", "model"),
         ("{kind: other, model: m}", "kind"),
-        ("{kind: openai, model: ''}", "agents.rules[0].endpoint.model"),
+        ("{kind: openai, model: ''}", "/model: must have at least 1 character"),
+        ("{kind: openai, model: ' '}", "agents.rules[0].endpoint.model"),
         ("{kind: openai, model: m, parameters: {stream: true}}", "agents.rules[0].endpoint.parameters.stream"),
         ("{kind: openai, model: m, parameters: {tools: []}}", "agents.rules[0].endpoint.parameters.tools"),
         ("{kind: openai, model: m, temperature: 0}", "temperature"),

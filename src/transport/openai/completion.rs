@@ -26,9 +26,11 @@ pub(super) struct Completion<'a> {
 /// One answer of the model; the gateway asks for one.
 #[derive(Debug, Deserialize)]
 pub(super) struct Choice<'a> {
-    /// The message of a completion, or the part of it in a chunk.
-    #[serde(borrow, default, alias = "delta")]
+    #[serde(borrow, default)]
     message: Option<ChoiceMessage<'a>>,
+    /// The part of the message in a chunk.
+    #[serde(borrow, default)]
+    delta: Option<ChoiceMessage<'a>>,
     #[serde(borrow, default)]
     finish_reason: Option<Cow<'a, str>>,
 }
@@ -79,7 +81,11 @@ impl<'a> Completion<'a> {
     }
 }
 
-impl Choice<'_> {
+impl<'a> Choice<'a> {
+    fn message(&self) -> Option<&ChoiceMessage<'a>> {
+        self.message.as_ref().or(self.delta.as_ref())
+    }
+
     /// Returns the text: a string, or parts of text.
     pub(super) fn text(&self) -> Option<String> {
         #[derive(Deserialize)]
@@ -93,7 +99,7 @@ impl Choice<'_> {
             #[serde(default)]
             text: Option<String>,
         }
-        let content = self.message.as_ref()?.content?;
+        let content = self.message()?.content?;
         match serde_json::from_str(content.get()).ok()? {
             Content::Text(text) => Some(text),
             Content::Parts(parts) => Some(parts.into_iter().filter_map(|part| part.text).collect()),
@@ -102,7 +108,7 @@ impl Choice<'_> {
 
     /// Returns the words with which the model refuses to answer.
     pub(super) fn refusal(&self) -> Option<String> {
-        let refusal: String = serde_json::from_str(self.message.as_ref()?.refusal?.get()).ok()?;
+        let refusal: String = serde_json::from_str(self.message()?.refusal?.get()).ok()?;
         Some(refusal).filter(|refusal| !refusal.is_empty())
     }
 

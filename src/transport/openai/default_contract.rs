@@ -28,6 +28,7 @@ static DEFAULT_INPUT: LazyLock<Arc<Value>> = LazyLock::new(|| {
             },
         },
         "minProperties": 1,
+        "examples": [{"message": "What is a tide?"}],
     }))
 });
 

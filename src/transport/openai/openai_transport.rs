@@ -5,7 +5,7 @@ use super::{
     model_answer::{self, MAX_ANSWER},
     model_operation::ModelOperation,
     model_request::ModelRequest,
-    server_error::ServerError,
+    server_error::{MAX_ERROR, ServerError},
     streamed_answer::StreamedAnswer,
 };
 use crate::{
@@ -29,8 +29,6 @@ use tokio::time::Instant;
 
 /// The longest input, in bytes. It is read whole, because it becomes a part of another message.
 const MAX_INPUT: usize = 8 << 20;
-/// The longest error of a server that is read, in bytes.
-const MAX_ERROR: usize = 64 << 10;
 /// What follows the base URL.
 const CHAT_COMPLETIONS: &str = "/chat/completions";
 

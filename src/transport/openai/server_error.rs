@@ -24,8 +24,11 @@ const TOO_LONG_WORDS: &[&str] =
 /// Codes and types of errors about the account at the server.
 const ACCOUNT_CODES: &[&str] = &["insufficient_quota", "billing_hard_limit_reached", "billing_not_active"];
 
+/// The longest error that is read, in bytes.
+pub(super) const MAX_ERROR: usize = 64 << 10;
+
 /// An error of a server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ServerError {
     status: StatusCode,
     code: Option<String>,
@@ -34,21 +37,29 @@ pub(super) struct ServerError {
     is_about_account: bool,
 }
 
+impl Default for ServerError {
+    /// An error of which nothing is known.
+    fn default() -> Self {
+        let status = StatusCode::BAD_GATEWAY;
+        Self { status, code: None, message: None, is_about_input: false, is_about_account: false }
+    }
+}
+
 impl ServerError {
     /// Reads the error in a body. Servers have it in `error`, at the top, as `detail`, or in a list.
     pub(super) fn parse(body: &[u8], status: StatusCode) -> Self {
+        let body = body.get(..=MAX_ERROR).map_or(body, |_| &[]);
         let body: Value = serde_json::from_slice(body).unwrap_or_default();
         let body = body.get(0).unwrap_or(&body);
-        match body.get("error") {
-            Some(Value::Object(error)) => Self::from_members(error, status),
-            Some(Value::String(message)) => Self { status, message: Some(message.clone()), ..Self::default() },
-            _ => body
-                .as_object()
-                .map_or_else(|| Self { status, ..Self::default() }, |all| Self::from_members(all, status)),
-        }
+        let error = match body.get("error") {
+            Some(Value::Object(error)) => Self::from_members(error),
+            Some(Value::String(message)) => Self { message: Some(message.clone()), ..Self::default() },
+            _ => body.as_object().map(Self::from_members).unwrap_or_default(),
+        };
+        if status.is_success() { error } else { Self { status, ..error } }
     }
 
-    fn from_members(error: &Map<String, Value>, status: StatusCode) -> Self {
+    fn from_members(error: &Map<String, Value>) -> Self {
         let text = |name: &str| error.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
         let named = named_status(error);
         let has_code =
@@ -63,7 +74,7 @@ impl ServerError {
         });
         Self {
             // A success with an error in its body may name the status that it should have had.
-            status: if status.is_success() { named.unwrap_or(StatusCode::BAD_GATEWAY) } else { status },
+            status: named.unwrap_or(StatusCode::BAD_GATEWAY),
             code: text("code").filter(|_| named.is_none()).or_else(|| text("type")).map(str::to_owned),
             is_about_input: has_code(INPUT_CODES) || names_input || is_too_long,
             is_about_account: has_code(ACCOUNT_CODES),
