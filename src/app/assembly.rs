@@ -477,6 +477,7 @@ fn build_routes(
         api: rule.api.clone().map(Arc::new),
         openai: rule.openai.clone().map(Arc::new),
         a2a: rule.a2a.clone(),
+        endpoint: rule.endpoint.clone().map(Arc::new),
     });
     AgentRouteCompiler {
         contract: file.contract.clone(),

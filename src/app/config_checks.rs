@@ -7,7 +7,7 @@ use crate::{
     gateway::{A2aConfig, ApiHostRule, ApiHosts, CorsPolicy, ErrorDetails, OpenAiConfig, api_config_problems},
     registry::EndpointRules,
     trace::TracingConfig,
-    transport::{LocalRuntimeConfig, UpstreamClient},
+    transport::{EndpointConfig, LocalRuntimeConfig, UpstreamClient},
     values::Glob,
 };
 
@@ -133,6 +133,8 @@ pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamCli
         problems.extend(openai.map(|why| format!("agents.rules[{at}].openai.{why}")));
         let a2a = rule.a2a.as_ref().and_then(A2aConfig::problem);
         problems.extend(a2a.map(|why| format!("agents.rules[{at}].a2a.{why}")));
+        let endpoint = rule.endpoint.as_ref().map(EndpointConfig::problems).unwrap_or_default();
+        problems.extend(prefix_problems(&format!("agents.rules[{at}].endpoint"), endpoint));
         let api = rule.api.as_ref().map(api_config_problems).unwrap_or_default();
         problems.extend(prefix_problems(&format!("agents.rules[{at}].api"), api));
     }

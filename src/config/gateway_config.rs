@@ -6,7 +6,7 @@ use crate::{
     fault::ErrorFormat,
     gateway::{self, CorsConfig, websocket},
     http_server, idempotency, limit, mqtt_bridge, net, registry, resolver, store, task, telemetry, trace,
-    transport::{LocalRuntimeConfig, TransportConfig, UpstreamTimeouts},
+    transport::{EndpointConfig, LocalRuntimeConfig, TransportConfig, UpstreamTimeouts},
     values::{ByteSize, ConfigDuration, ConfigPath, Glob, Rate},
 };
 use schemars::JsonSchema;
@@ -385,6 +385,10 @@ pub struct AgentRule {
     /// Bounds for calls to the agents that have an A2A card. Default: `agents.a2a`.
     #[serde(default)]
     pub a2a: Option<gateway::A2aConfig>,
+    /// What the agents' servers speak, where they do not take the input of a call as it is: servers of OpenAI's API. A later
+    /// rule replaces the whole setting. Default: the input passes as it is.
+    #[serde(default)]
+    pub endpoint: Option<EndpointConfig>,
 }
 
 /// The format of errors.

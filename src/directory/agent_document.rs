@@ -5,7 +5,7 @@ use super::{
     media_types, version_addresses::version_addresses,
 };
 use crate::{
-    agent::{Agent, AgentId, undeclared_schema},
+    agent::{Agent, AgentId, Operation, undeclared_schema},
     fault::Result,
     registry::{EmbeddedRegistry, PublishedDocument},
 };
@@ -92,21 +92,29 @@ pub(super) fn redact_agent_card(agent: &Agent, base: &str, endpoints: EndpointEx
     }
 }
 
-/// Describes the inputs and outputs that the agent does not declare (R13): any value.
-fn describe_undeclared_schemas(document: &mut Value) {
-    let describe = |members: &mut Map<String, Value>| {
-        for name in ["inputs", "outputs"] {
+/// Describes the inputs and outputs that the document does not declare (R13): those that the gateway applies to the agent,
+/// or any value.
+fn describe_undeclared_schemas(document: &mut Value, agent: &Agent) {
+    let describe = |members: &mut Map<String, Value>, operation: Option<&Operation>| {
+        let applied = operation.map(|operation| (operation.inputs.as_ref(), operation.outputs.as_ref()));
+        let (inputs, outputs) = applied.unwrap_or_default();
+        for (name, applied) in [("inputs", inputs), ("outputs", outputs)] {
             let schema = members.entry(name).or_insert(Value::Null);
             if schema.is_null() {
-                *schema = undeclared_schema();
+                *schema = applied.map_or_else(undeclared_schema, |applied| Value::clone(applied));
             }
         }
     };
     match document.get_mut("operations") {
         Some(Value::Array(operations)) if !operations.is_empty() => {
-            operations.iter_mut().filter_map(Value::as_object_mut).for_each(describe);
+            let members = operations.iter_mut().enumerate();
+            let members = members.filter_map(|(at, operation)| Some((operation.as_object_mut()?, at)));
+            members.for_each(|(members, at)| describe(members, agent.operations.get(at)));
         }
-        _ => document.as_object_mut().into_iter().for_each(describe),
+        _ => {
+            let members = document.as_object_mut().into_iter();
+            members.for_each(|members| describe(members, agent.operations.first()));
+        }
     }
 }
 
@@ -128,7 +136,7 @@ impl AgentDocumentHandler<'_> {
         let agent = call.requested_agent()?;
         let redactor = AddressRedactor::new(&agent, call.base_url, self.advertised_endpoints);
         let mut document = RedactedDocument::new(&agent, &redactor).into_value();
-        describe_undeclared_schemas(&mut document);
+        describe_undeclared_schemas(&mut document, &agent);
         Representation::json(media, &document)
     }
 

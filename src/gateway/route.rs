@@ -24,7 +24,7 @@ use crate::{
     limit::{self, AgentLimits, CallLimiter},
     registry::{CompileRoute, EndpointRules, EndpointTrust, OnDemandServers},
     telemetry::{AgentMetrics, EndpointCounts, EndpointState, LimitKind, Metrics, ShadowDenials},
-    transport::{self, BreakerState, TransportConfig, UpstreamClient},
+    transport::{self, BreakerState, EndpointConfig, TransportConfig, UpstreamClient},
     values::{ByteSize, Glob, Rate},
 };
 use http::{HeaderName, HeaderValue};
@@ -140,6 +140,8 @@ pub struct RouteRule {
     pub openai: Option<Arc<OpenAiConfig>>,
     /// Bounds for calls to agents with an A2A card.
     pub a2a: Option<A2aConfig>,
+    /// What the agents' servers speak, if they do not take calls as they are.
+    pub endpoint: Option<Arc<EndpointConfig>>,
 }
 
 /// What happens with the query of a `POST` that does not only repeat the body.
@@ -209,6 +211,11 @@ impl CompileRoute for AgentRouteCompiler {
 
     fn compile(&self, agent: Arc<Agent>, budget: &DocumentBudget<'_>) -> Result<Route, Vec<String>> {
         let mut problems = Vec::new();
+        let endpoint = self.rules_for(&agent).filter_map(|rule| rule.endpoint.clone()).last();
+        let agent = match &endpoint {
+            Some(endpoint) => transport::with_default_contract(agent, endpoint),
+            None => agent,
+        };
         let mut operations = Vec::with_capacity(agent.operations.len());
         let mut document_warnings = agent.ignored_members.clone();
         for (index, operation) in agent.operations.iter().enumerate() {
@@ -253,7 +260,7 @@ impl CompileRoute for AgentRouteCompiler {
         let mut allows_get = true;
         let (mut authentication, mut query_policy, mut error_details) = (None, None, None);
         let (mut api, mut openai, mut a2a) = (None, None, &self.a2a);
-        for rule in self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str()))) {
+        for rule in self.rules_for(&agent) {
             settings = rule.settings.with_fallback(&settings);
             rate = rule.rate_limit.or(rate);
             concurrency = rule.max_concurrency.or(concurrency);
@@ -268,6 +275,7 @@ impl CompileRoute for AgentRouteCompiler {
             openai = rule.openai.as_ref().or(openai);
             a2a = rule.a2a.as_ref().unwrap_or(a2a);
         }
+        settings.endpoint = endpoint;
         let agent = authentication.unwrap_or_default().apply(agent);
         let endpoint_trust = self.endpoint_rules.check(&agent).unwrap_or_else(|why| {
             problems.push(why);
@@ -356,6 +364,14 @@ impl CompileRoute for AgentRouteCompiler {
 
     fn document_warnings<'r>(&self, route: &'r Route) -> &'r [String] {
         &route.document_warnings
+    }
+}
+
+impl AgentRouteCompiler {
+    /// Returns the rules that match an agent, in their order.
+    fn rules_for<'r>(&'r self, agent: &Agent) -> impl Iterator<Item = &'r RouteRule> {
+        let id = agent.id.clone();
+        self.rules.iter().filter(move |rule| rule.agents.iter().any(|glob| glob.matches(id.as_str())))
     }
 }
 

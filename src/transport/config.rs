@@ -2,13 +2,13 @@
 //! Every key may be omitted; its value then comes from the more general settings, then from the defaults here.
 
 use super::{
-    CredentialDestinations, MatrixConfig,
+    CredentialDestinations, EndpointConfig, MatrixConfig,
     headers::{CallerHeadersConfig, ForwardedHeaders},
     timeouts::TimeoutConfig,
 };
 use crate::agent::Agent;
 use crate::values::{ConfigDuration, ConfigPath, SecretRef};
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
 /// How agents are called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
@@ -70,6 +70,10 @@ pub struct TransportConfig {
     /// addresses of its server.
     #[serde(skip)]
     pub connect_address: Option<SocketAddr>,
+    /// What the agent's server speaks, if it does not take calls as they are. Not a setting of its own: the setting
+    /// `endpoint` of a rule.
+    #[serde(skip)]
+    pub endpoint: Option<Arc<EndpointConfig>>,
 }
 
 fn is_default(settings: &super::UpstreamWebSocketConfig) -> bool {
@@ -188,6 +192,7 @@ impl TransportConfig {
             additional_endpoints: self.additional_endpoints.clone().or_else(|| base.additional_endpoints.clone()),
             public_addresses_only: self.public_addresses_only || base.public_addresses_only,
             connect_address: self.connect_address,
+            endpoint: self.endpoint.clone().or_else(|| base.endpoint.clone()),
         }
     }
 }

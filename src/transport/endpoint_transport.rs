@@ -47,6 +47,14 @@ impl EndpointTransport {
         }
     }
 
+    /// Returns the fault of every call, if the endpoint is a literal address or a socket that may not be reached.
+    pub(super) fn refusal_of_literal_address(&self) -> Option<Fault> {
+        match self {
+            Self::Http(target) => target.refusal_of_literal_address(),
+            Self::Other(transport) => transport.refusal_of_literal_address(),
+        }
+    }
+
     /// Makes the call, without consulting the circuit breaker. Not an `async fn`, which would hold the request one more
     /// time than necessary.
     pub(super) fn call<'a>(

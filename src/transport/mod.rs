@@ -23,6 +23,8 @@ mod http;
 mod local;
 mod matrix;
 mod mqtt;
+mod openai;
+mod request_preview;
 mod session_affinity;
 mod timeouts;
 mod transport_kind;
@@ -50,6 +52,8 @@ pub use headers::{
 };
 pub use local::{LeaseGrant, LocalRuntimeConfig};
 pub use matrix::MatrixConfig;
+pub use openai::{AnswerForm, EndpointConfig, EndpointKind, with_default_contract};
+pub use request_preview::RequestPreview;
 pub use session_affinity::stable_hash;
 pub use timeouts::{CallTimeout, TimeoutConfig, TimeoutKind, TimeoutPreset, UpstreamTimeouts};
 pub use upstream_body::{BodyClosed, BodyReceiver, BodySender, RequestBody};

@@ -8,6 +8,7 @@ use super::{
     local::{LocalRuntimes, LocalTransports},
     matrix::MatrixAccounts,
     mqtt::MqttConnections,
+    openai::OpenAiTransport,
     transport_kind::{TransportBuilder, TransportKind},
     websocket::WebSocketTransports,
 };
@@ -96,6 +97,18 @@ impl TransportBuilder for TransportKinds {
         } else {
             settings.for_endpoint(agent)
         };
-        self.kind_of(scheme).build_transport(agent, &settings)
+        let transport = self.kind_of(scheme).build_transport(agent, &settings)?;
+        match (settings.endpoint, transport) {
+            // The endpoint to which a name resolves is built here too.
+            (Some(config), EndpointTransport::Http(target)) => {
+                Ok(EndpointTransport::Other(Arc::new(OpenAiTransport::new(target, agent, config))))
+            }
+            (Some(_), _) if scheme.access() != EndpointAccess::Resolution => Err(vec![format!(
+                "endpoint: is not at an address of HTTP ({}), which the rule's endpoint.kind needs (https, http or \
+                 agent+unix)",
+                scheme.as_str()
+            )]),
+            (_, transport) => Ok(transport),
+        }
     }
 }

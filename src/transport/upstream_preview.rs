@@ -5,12 +5,12 @@ use super::{
     circuit_breaker::{BreakerState, breaker_open_fault},
     endpoint_transport::EndpointTransport,
     http::preview_request,
+    request_preview::RequestPreview,
     session_affinity,
     upstream_set::UpstreamSet,
     upstream_transport::UpstreamCall,
 };
 use crate::fault::{Fault, Result};
-use http::request;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -21,8 +21,8 @@ pub struct UpstreamPreview {
     pub address: Box<str>,
     /// The state of its circuit breaker.
     pub breaker: BreakerState,
-    /// The head of the request, if the transport is HTTP. It contains the gateway's credential, marked as sensitive.
-    pub head: Option<request::Parts>,
+    /// The request, if the transport is HTTP.
+    pub request: Option<RequestPreview>,
     /// The fault of a call that every circuit breaker refuses, or of an address that may not be reached.
     pub refusal: Option<Fault>,
 }
@@ -59,28 +59,30 @@ pub fn preview_call(
             continue;
         }
         request.path = path;
-        let head = match &endpoint.transport {
+        if let Some(fault) = endpoint.transport.refusal_of_literal_address() {
+            denied.get_or_insert((&endpoint.address, fault));
+            continue;
+        }
+        let request = UpstreamCall { headers, ..request };
+        let request = match &endpoint.transport {
             EndpointTransport::Http(target) => {
-                if let Some(fault) = target.refusal_of_literal_address() {
-                    denied.get_or_insert((&endpoint.address, fault));
-                    continue;
-                }
-                Some(preview_request(target, UpstreamCall { headers, ..request }, deadline)?)
+                let head = preview_request(target, request, deadline)?;
+                Some(RequestPreview { head, body_length: None })
             }
-            EndpointTransport::Other(_) => None,
+            EndpointTransport::Other(transport) => transport.preview(request, deadline).transpose()?,
         };
         let (address, breaker) = (endpoint.address.clone(), endpoint.breaker.state());
-        return Ok(UpstreamPreview { address, breaker, head, refusal: None });
+        return Ok(UpstreamPreview { address, breaker, request, refusal: None });
     }
     if let Some((address, fault)) = denied {
         let (address, breaker) = (address.into(), BreakerState::Closed);
-        return Ok(UpstreamPreview { address, breaker, head: None, refusal: Some(fault) });
+        return Ok(UpstreamPreview { address, breaker, request: None, refusal: Some(fault) });
     }
     let (address, wait) = refused.unwrap_or((&primary.address, breaker_policy.open_duration));
     Ok(UpstreamPreview {
         address: address.into(),
         breaker: BreakerState::Open,
-        head: None,
+        request: None,
         refusal: Some(breaker_open_fault(wait)),
     })
 }

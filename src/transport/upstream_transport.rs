@@ -5,6 +5,7 @@ use super::{
     attempt_span::TracedEndpoint,
     endpoint_probe::{ProbeFailure, ReachedEndpoint},
     headers::HeaderMutations,
+    request_preview::RequestPreview,
     timeouts::UpstreamTimeouts,
     upstream_body::RequestBody,
     upstream_reply::UpstreamReply,
@@ -47,6 +48,16 @@ pub trait Transport: fmt::Debug + Send + Sync {
     async fn probe(&self, _deadline: Instant) -> Result<ReachedEndpoint, ProbeFailure> {
         let unreachable = || ProbeFailure::Unreachable("no connection is accepted".to_owned());
         self.is_reachable().await.then(ReachedEndpoint::default).ok_or_else(unreachable)
+    }
+
+    /// Returns the fault of every call, if the endpoint is a literal address or a socket that may not be reached.
+    fn refusal_of_literal_address(&self) -> Option<Fault> {
+        None
+    }
+
+    /// Returns the request that a call would send; `None` for transports that send no request over HTTP.
+    fn preview(&self, _: UpstreamCall<'_>, _: Instant) -> Option<Result<RequestPreview, Fault>> {
+        None
     }
 
     /// Makes the call and waits for the beginning of the reply. Dropping the future, or the body of the reply, ends the

@@ -35,6 +35,12 @@ impl<'a> AcceptHeader<'a> {
         exact.max().map(|(_, quality)| quality)
     }
 
+    /// Returns whether the client names server-sent events, and gives JSON no or less weight.
+    pub fn prefers_event_stream(&self) -> bool {
+        let quality = |media| self.exact_quality_of(media).unwrap_or_default();
+        quality("text/event-stream") > quality("application/json")
+    }
+
     /// Returns specificity and quality of each range that matches `media_type`.
     fn matching_ranges(self, media_type: &str) -> impl Iterator<Item = (u8, u16)> {
         self.ranges().filter_map(move |range| {
@@ -147,6 +153,20 @@ mod tests {
         let accept = AcceptHeader::from_headers(&headers);
         assert_eq!(accept.exact_quality_of("text/html"), None);
         assert_eq!(accept.exact_quality_of("application/json"), Some(500));
+    }
+
+    #[test]
+    fn an_event_stream_is_preferred_where_it_is_named_with_more_weight_than_json() {
+        for (accept, is_preferred) in [
+            ("text/event-stream", true),
+            ("text/event-stream, application/json;q=0.9", true),
+            ("application/json, text/event-stream", false),
+            ("*/*", false),
+            ("", false),
+        ] {
+            let headers = headers(&[accept]);
+            assert_eq!(AcceptHeader::from_headers(&headers).prefers_event_stream(), is_preferred, "{accept}");
+        }
     }
 
     #[test]

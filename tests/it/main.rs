@@ -52,6 +52,7 @@ mod local_runtimes;
 mod malformed_requests;
 mod metrics;
 mod observability;
+mod openai_agents;
 mod openai_api;
 mod overload;
 mod pipelines;

@@ -128,7 +128,8 @@ impl AgentApiBuilder<'_> {
             agent = agent.with_addresses(self.agent.addresses.clone());
         }
         let preset = self.config.preset.map(ApiPreset::routes);
-        let mut settings = self.settings.clone();
+        // Requests of the API pass as they are.
+        let mut settings = TransportConfig { endpoint: None, ..self.settings.clone() };
         if let Some(preset) = self.config.preset {
             settings.timeouts = settings.timeouts.with_api_preset(preset.timeouts());
         }

@@ -65,9 +65,13 @@ impl ApiPreset {
     /// be a model that thinks, and its own clients wait for minutes.
     pub const fn timeouts(self) -> TimeoutPreset {
         match self {
-            Self::Langgraph | Self::Adk | Self::Agentcore | Self::Openai | Self::Mcp | Self::A2a => {
-                TimeoutPreset::Thinking
-            }
+            Self::Langgraph
+            | Self::Adk
+            | Self::Agentcore
+            | Self::AgentFramework
+            | Self::Openai
+            | Self::Mcp
+            | Self::A2a => TimeoutPreset::Thinking,
         }
     }
 

@@ -138,6 +138,7 @@ impl ExplainedCall<'_> {
             deadline: checked.deadline(),
             is_json: query.is_input || matches!(checked.input, CallInput::Batch(_)),
             query: query.forwarded.as_deref(),
+            input: checked.input.complete_bytes(),
             body_length: checked.input.complete_bytes().map_or(body_length, <[u8]>::len),
         };
         let preview = preview_outgoing_call(&outgoing, config)?;

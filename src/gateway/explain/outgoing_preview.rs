@@ -12,9 +12,10 @@ use crate::{
         upstream::{build_gateway_headers, set_json_headers},
     },
     telemetry::redact,
-    transport::{self, HeaderMutations, RequestBody, UpstreamCall},
+    transport::{self, HeaderMutations, RequestBody, RequestPreview, UpstreamCall},
     values::redact_known_secrets,
 };
+use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, header, request};
 use std::{net::IpAddr, time::Instant};
 
@@ -33,6 +34,8 @@ pub(super) struct OutgoingCall<'a> {
     /// Whether the gateway writes the input as JSON.
     pub(super) is_json: bool,
     pub(super) query: Option<&'a str>,
+    /// The whole input, if the call has one.
+    pub(super) input: Option<&'a [u8]>,
     pub(super) body_length: usize,
 }
 
@@ -67,7 +70,7 @@ pub(super) fn preview_outgoing_call(outgoing: &OutgoingCall<'_>, config: &Config
         path: upstream_path(call.version, call.operation.path.as_ref()),
         query: outgoing.query,
         headers: &headers,
-        body: RequestBody::Empty,
+        body: outgoing.input.map(Bytes::copy_from_slice).map_or(RequestBody::Empty, RequestBody::from),
         header_mutations: HeaderMutations {
             caller_headers: call.caller_headers,
             ..config.header_mutations(&forwarded, &set)
@@ -80,11 +83,11 @@ pub(super) fn preview_outgoing_call(outgoing: &OutgoingCall<'_>, config: &Config
     let preview = transport::preview_call(upstream, call.session_hash, deadline, request)?;
     let endpoint =
         ExplainedEndpoint { address: redact(&preview.address).into_owned(), circuit_breaker: preview.breaker.as_str() };
-    let request = preview.head.map(|head| ExplainedRequest {
+    let request = preview.request.map(|RequestPreview { head, body_length }| ExplainedRequest {
         method: head.method.to_string(),
         path: redact(&head.uri.to_string()).into_owned(),
         headers: head.headers.iter().map(|(name, value)| (name.to_string(), redacted_value(name, value))).collect(),
-        body_length: outgoing.body_length,
+        body_length: body_length.unwrap_or(outgoing.body_length),
     });
     Ok(OutgoingPreview { endpoint, request, refusal: preview.refusal })
 }

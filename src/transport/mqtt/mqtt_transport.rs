@@ -22,6 +22,7 @@ use crate::{
         upstream_reply::{ReplyBody, UpstreamReply},
         upstream_transport::{Transport, UpstreamCall},
     },
+    values::AcceptHeader,
 };
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use std::{num::NonZeroU32, sync::Arc};
@@ -178,7 +179,7 @@ impl Transport for MqttTransport {
         let until = deadline.min(Instant::now() + self.timeouts.first_byte);
         let reply = timeout_at(
             until,
-            self.start_reply(&input, progress_events::prefers_event_stream(headers).then_some(deadline)),
+            self.start_reply(&input, AcceptHeader::from_headers(headers).prefers_event_stream().then_some(deadline)),
         )
         .await;
         reply.unwrap_or_else(|_| {

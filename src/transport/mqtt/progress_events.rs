@@ -8,10 +8,8 @@ use crate::{
         ReplyBody,
         timeouts::{CallEnd, TimeoutKind, UpstreamTimeouts},
     },
-    values::AcceptHeader,
 };
 use bytes::Bytes;
-use http::HeaderMap;
 use tokio::{
     sync::mpsc,
     time::{Instant, timeout_at},
@@ -19,13 +17,6 @@ use tokio::{
 
 /// The maximum number of events queued for the caller.
 const MAX_QUEUED_EVENTS: usize = 4;
-
-/// Whether `Accept` names server-sent events, and gives JSON no or less weight.
-pub(super) fn prefers_event_stream(headers: &HeaderMap) -> bool {
-    let accept = AcceptHeader::from_headers(headers);
-    let quality = |media| accept.exact_quality_of(media).unwrap_or_default();
-    quality("text/event-stream") > quality("application/json")
-}
 
 fn format_event(name: &str, data: &[u8]) -> Bytes {
     let mut text = format!("event: {name}\ndata: ").into_bytes();

@@ -1,9 +1,10 @@
-//! OpenAI's SDKs for Python and JavaScript, and LangChain's `ChatOpenAI`, call agents as models.
+//! OpenAI's SDKs for Python and JavaScript, and LangChain's `ChatOpenAI`, call agents as models; a server with the types of
+//! the SDK is an agent.
 
-use super::{run_client, run_node};
+use super::{run_client, run_node, server::PeerServer};
 use crate::support::{
     agent::{Agent, ReceivedRequest, Step, http_response, json_response, write},
-    gateway::gateway,
+    gateway::{gateway, send},
 };
 use serde_json::json;
 
@@ -38,4 +39,35 @@ async fn r11_openais_sdks_and_langchain_call_agents_unchanged() {
     assert_eq!(run_client("peers/openai", &gate, "/openai/v1").await.trim(), "ok");
     run_node("openai.mjs", gate.url("/openai/v1"), Some(&gate)).await;
     assert!(agent.requests().iter().all(|request| request.header("authorization").is_none()));
+}
+
+#[tokio::test]
+async fn r11_a_server_with_the_types_of_openais_sdk_is_an_agent() {
+    let server = PeerServer::start("peers/openai", &["server.py"], |python, port| {
+        python.args(["server.py", &port.to_string()]);
+    })
+    .await;
+    let endpoint = server.url("/v1");
+    let document =
+        |id: &str| json!({"id": id, "name": id, "endpoint": endpoint, "authentication": {"type": "api_key"}});
+    let mut counter = document("counter");
+    counter["outputs"] = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
+    let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: ['*'], endpoint: {kind: openai, model: repeater, system: Repeat, parameters: {temperature: 0, seed: 1}}}\n";
+    let contract = "contract: {output: enforce}\n";
+    let gate = gateway().document(document("model")).document(counter).section(rules).section(contract);
+    let gate = gate.section("    accept_bearer: true\n").start().await;
+    let usage = json!({"input_tokens": 3, "output_tokens": 2});
+    let answer = gate.invoke("model", &json!({"message": "Hi"})).await.expect_ok();
+    assert_eq!(answer, json!({"output": "You said: Hi", "usage": usage}));
+    assert_eq!(gate.invoke("counter", &json!({"message": "Count"})).await.expect_ok(), json!({"n": 7}));
+    let stream =
+        gate.post("/agents/model/invoke").header("accept", "text/event-stream").json(&json!({"message": "Hi"}));
+    let text = send(stream).await.text();
+    assert!(text.starts_with("data: {\"delta\":\"You \"}\n\ndata: {\"delta\":\"said: \"}\n\n"), "{text}");
+    let end = json!({"finish_reason": "stop", "usage": usage});
+    assert!(text.ends_with(&format!("data: {end}\n\n")), "{text}");
+    // From a client of the SDK to a server of the SDK, through the gateway.
+    let body = json!({"model": "model", "messages": [{"role": "user", "content": "Hi"}]});
+    let chat = gate.request("POST", "/openai/v1/chat/completions").bearer_auth(gate.key("team-a")).json(&body);
+    assert_eq!(send(chat).await.expect_ok()["choices"][0]["message"]["content"], "You said: Hi");
 }

@@ -4,3 +4,4 @@ mod a2a;
 mod adk;
 mod agent_framework;
 mod langgraph;
+mod litellm;
