@@ -4,6 +4,7 @@
 
 use super::{
     document_parser,
+    file_document::convert_file_document,
     feed::{Feed, FeedPart, PartUpdate, PollResult},
 };
 use crate::values::{FileStamp, sha256};
@@ -163,7 +164,7 @@ impl TrackedFile {
         match document_parser::parse_documents(path, bytes) {
             Ok(documents) => {
                 self.error = None;
-                Some(PartUpdate::Replaced(documents))
+                Some(PartUpdate::Replaced(documents.into_iter().map(convert_file_document).collect()))
             }
             Err(why) => self.set_error(why),
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    agent::{AgentEndpoint, AgentSource},
+    agent::{Agent, AgentEndpoint, AgentSource},
     contract::{DocumentChecks, SchemaBudget, SchemaLimits},
     registry::{AgentOwnership, PublisherBudget},
 };
@@ -273,11 +273,12 @@ impl AgentOwnership for Budgets {
         None
     }
 
-    fn publisher_budget(&self, _: &str, _: &AgentId) -> PublisherBudget {
+    fn publisher_budget(&self, _: &str, _: &Agent) -> PublisherBudget {
         PublisherBudget {
             limits: self.0,
             budget: SchemaBudget::of_publisher(self.0),
             checks: DocumentChecks::default(),
+            unsupported: None,
         }
     }
 }
