@@ -2,7 +2,8 @@
 
 use super::metadata_document::DocumentReader;
 use super::{
-    AgentEndpoint, AgentId, AgentProtocol, AgentSource, AgentStatus, AgentVersions, Authentication, Operation, ServerAddress,
+    AgentEndpoint, AgentId, AgentProtocol, AgentSource, AgentStatus, AgentVersions, Authentication, Operation,
+    ServerAddress,
 };
 use crate::values::{Rate, json};
 use serde_json::Value;

@@ -77,8 +77,7 @@ fn empty_source(
 ) -> Option<Finding> {
     // A broker's or cluster's agents come and go; documents that are refused are findings of their own.
     let may_be_empty = matches!(source.kind, "mqtt" | "kubernetes");
-    let has_refused =
-        not_served(snapshot).any(|part| places.source_of_part(part).as_deref() == Some(&*source.name));
+    let has_refused = not_served(snapshot).any(|part| places.source_of_part(part).as_deref() == Some(&*source.name));
     (source.agents == 0 && !may_be_empty && !has_refused).then(|| {
         let place = places.of_source(&source.name, "url");
         Finding::new(FindingCode::SourceEmpty, SubjectKind::Source, &*source.name, "the source lists no agent", place)

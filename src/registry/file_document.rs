@@ -8,8 +8,14 @@ use super::{
 use serde_json::Value;
 
 /// Members that only such documents have, as they are written in JSON.
-const FOREIGN_MEMBERS: &[&str] =
-    &["\"skills\"", "\"protocolVersion\"", "\"supportedInterfaces\"", "\"supported_interfaces\"", "\"openapi\"", "\"swagger\""];
+const FOREIGN_MEMBERS: &[&str] = &[
+    "\"skills\"",
+    "\"protocolVersion\"",
+    "\"supportedInterfaces\"",
+    "\"supported_interfaces\"",
+    "\"openapi\"",
+    "\"swagger\"",
+];
 
 /// Returns a document of a file as AIDIP. A card that cannot be one has the reason.
 pub(super) fn convert_file_document(document: RawDocument) -> RawDocument {

@@ -4,8 +4,8 @@
 
 use super::{
     document_parser,
-    file_document::convert_file_document,
     feed::{Feed, FeedPart, PartUpdate, PollResult},
+    file_document::convert_file_document,
 };
 use crate::values::{FileStamp, sha256};
 use bytes::Bytes;

@@ -84,8 +84,8 @@ pub fn binding_names(interfaces: &[CardInterface<'_>]) -> String {
 pub fn card_interface_url(card: &Map<String, Value>, base: &Url) -> Result<String, String> {
     let interfaces = card_interfaces(card)?;
     let find = |protocol: &str| interfaces.iter().find_map(|interface| interface.url_for(protocol));
-    let url = find("JSONRPC").or_else(|| find("HTTP+JSON")).ok_or_else(|| {
-        format!("it offers {} only (JSONRPC or HTTP+JSON is required)", binding_names(&interfaces))
-    })?;
+    let url = find("JSONRPC")
+        .or_else(|| find("HTTP+JSON"))
+        .ok_or_else(|| format!("it offers {} only (JSONRPC or HTTP+JSON is required)", binding_names(&interfaces)))?;
     base.join(url).map(String::from).map_err(|_| format!("the interface's URL {} is invalid", quote_name(url)))
 }

@@ -13,6 +13,7 @@ mod browser_safety;
 mod caller_pages;
 mod callers;
 mod calls;
+mod catalogues;
 mod certificates;
 mod code_structure;
 mod commands;

@@ -240,8 +240,9 @@ pub(super) fn document_of_card(document: Value) -> Result<Value> {
     }
     let refused = |why: &str| invalid_document(vec![violation_from_problem(why)]);
     match convert_unlocated(members) {
-        Ok(Some(converted)) => document_parser::parse_value(DocumentBody::Text(converted.into_text()))
-            .map_err(|why| refused(&why)),
+        Ok(Some(converted)) => {
+            document_parser::parse_value(DocumentBody::Text(converted.into_text())).map_err(|why| refused(&why))
+        }
         Ok(None) => Ok(document),
         Err(why) => Err(refused(why.reason())),
     }

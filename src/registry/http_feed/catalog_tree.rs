@@ -112,7 +112,7 @@ impl CatalogTree {
         self.not_followed.clear();
         self.errors.clear();
         let mut seen: HashSet<Arc<Url>> = self.root.page_urls().cloned().map(Arc::new).collect();
-        let mut followed = HashSet::new();
+        let mut followed = HashMap::new();
         let mut budget = ListBudget::POLL.without(self.root.size());
         let mut links = self.catalog_links(None, &keys);
         let entries = keys.into_iter().map(|key| TreeEntry { key, catalog: None });
@@ -139,7 +139,7 @@ impl CatalogTree {
                 }
             }
         }
-        self.nested.retain(|url, _| followed.contains(url));
+        self.nested.retain(|url, _| followed.contains_key(url));
         self.errors.sort_unstable();
         Ok(tree)
     }
@@ -160,11 +160,15 @@ impl CatalogTree {
         links: Vec<CatalogLink>,
         depth: usize,
         seen: &mut HashSet<Arc<Url>>,
-        followed: &mut HashSet<Arc<Url>>,
+        followed: &mut HashMap<Arc<Url>, DigestKey>,
     ) -> Vec<Arc<Url>> {
         let mut due = Vec::new();
         for CatalogLink { key, url } in links {
             let name = quote_name(url.as_str());
+            // Equal entries are one.
+            if followed.get(&url) == Some(&key) {
+                continue;
+            }
             let reason = if seen.contains(&url) {
                 format!("is the catalogue {name}, which another entry leads to already")
             } else if depth > MAX_DEPTH {
@@ -173,7 +177,7 @@ impl CatalogTree {
                 format!("is the catalogue {name}, beyond the {MAX_CATALOGS} nested catalogues of a source")
             } else {
                 seen.insert(Arc::clone(&url));
-                followed.insert(Arc::clone(&url));
+                followed.insert(Arc::clone(&url), key);
                 due.push(url);
                 continue;
             };

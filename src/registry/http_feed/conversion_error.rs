@@ -1,5 +1,9 @@
 //! Why a document of a source does not become an agent.
 
+use crate::{
+    registry::{DocumentBody, RawDocument},
+    values::sha256,
+};
 use std::fmt;
 
 /// Why a document of a source does not become an agent.
@@ -23,6 +27,15 @@ impl ConversionError {
         match self {
             Self::Invalid(why) | Self::Unsupported(why) => why,
         }
+    }
+
+    /// Returns the document in the form that the catalogue does not serve, with this reason.
+    pub(in crate::registry) fn to_raw_document(&self) -> RawDocument {
+        let (kind, body) = match self {
+            Self::Invalid(why) => ("refused", DocumentBody::Invalid(why.clone())),
+            Self::Unsupported(why) => ("unsupported", DocumentBody::Unsupported(why.clone())),
+        };
+        RawDocument::new(sha256(format!("{kind}: {}", self.reason()).as_bytes()), body)
     }
 
     /// Returns the same error with another reason.

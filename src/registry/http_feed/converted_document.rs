@@ -1,6 +1,5 @@
 //! A document that was converted to AIDIP, before the catalogue validates it.
 
-use super::conversion_error::ConversionError;
 use crate::{
     registry::{DocumentBody, RawDocument, document_parser},
     values::sha256,
@@ -39,16 +38,5 @@ impl ConvertedDocument {
 
     pub(in crate::registry) fn to_raw_document(&self) -> RawDocument {
         RawDocument::new(self.digest, DocumentBody::Text(self.text.clone())).with_notes(Arc::clone(&self.notes))
-    }
-}
-
-impl ConversionError {
-    /// Returns the document in the form that the catalogue does not serve, with this reason.
-    pub(in crate::registry) fn to_raw_document(&self) -> RawDocument {
-        let body = match self {
-            Self::Invalid(why) => DocumentBody::Invalid(why.clone()),
-            Self::Unsupported(why) => DocumentBody::Unsupported(why.clone()),
-        };
-        RawDocument::new(sha256(format!("refused: {}", self.reason()).as_bytes()), body)
     }
 }

@@ -97,7 +97,10 @@ impl RegistryCrawler {
         });
         let (due, incomplete) = self.documents.plan_fetches(links);
         let incomplete = self.documents.fetch(due, &self.client, &self.classifier).await? || incomplete;
-        if (incomplete || tree.is_incomplete) && self.accepted_digest.is_none() && self.incomplete_polls < MAX_INCOMPLETE_POLLS {
+        if (incomplete || tree.is_incomplete)
+            && self.accepted_digest.is_none()
+            && self.incomplete_polls < MAX_INCOMPLETE_POLLS
+        {
             // What was in force before this feed was created may be more than what is fetched so far.
             self.incomplete_polls += 1;
             return Err(format!("{}: documents are still being fetched", self.client.url()));

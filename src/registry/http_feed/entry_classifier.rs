@@ -17,9 +17,7 @@ use super::{
 use crate::{
     agent::{EndpointScheme, SchemeSplit},
     net::Url,
-    registry::{
-        SourceKind, conditional_get::FetchedDocument, document_parser, signature_policy::SignaturePolicy,
-    },
+    registry::{SourceKind, conditional_get::FetchedDocument, document_parser, signature_policy::SignaturePolicy},
     resolver::endpoint_hints,
     values::json::type_name,
 };
@@ -188,8 +186,9 @@ impl EntryClassifier {
     /// The content is no agent document, such as half of one: it says nothing about the agent.
     fn parse_document(&self, text: &Bytes) -> Result<Value, String> {
         let value = self.parse(text)?;
-        let names_agent =
-            ["id", "name", "identifier", "agent", "metadata", "openapi", "swagger", "serverInfo"].iter().any(|field| value.get(field).is_some());
+        let names_agent = ["id", "name", "identifier", "agent", "metadata", "openapi", "swagger", "serverInfo"]
+            .iter()
+            .any(|field| value.get(field).is_some());
         if names_agent {
             Ok(value)
         } else {
@@ -413,7 +412,12 @@ fn label_reason(raw: &RawEntry, why: &str) -> String {
             let (_, range) = members.iter().find(|(name, _)| name == field)?;
             serde_json::from_slice::<String>(&raw.text.slice(range.clone())).ok()
         });
-        texts.into_iter().next()
+        let metadata = || {
+            let (_, range) = members.iter().find(|(name, _)| name == "metadata")?;
+            let metadata: Value = serde_json::from_slice(&raw.text.slice(range.clone())).ok()?;
+            metadata.get("name")?.as_str().map(str::to_owned)
+        };
+        texts.into_iter().next().or_else(metadata)
     };
     match raw.name.clone().or_else(name_in_text) {
         Some(name) => format!("{}: {why}", quote_name(&name)),

@@ -81,7 +81,8 @@ struct Remote<'a> {
 fn find_remote(card: &Map<String, Value>) -> Result<Remote<'_>, ConversionError> {
     let mut remotes: Vec<&Map<String, Value>> =
         object_array(card, "remotes")?.into_iter().map(|(_, remote)| remote).collect();
-    let named = ["transport", "remote"].into_iter().filter_map(|name| get_member(card, name).and_then(Value::as_object));
+    let named =
+        ["transport", "remote"].into_iter().filter_map(|name| get_member(card, name).and_then(Value::as_object));
     remotes.extend(named);
     for members in remotes.iter().copied() {
         let url = text_member(members, "url").or_else(|| text_member(members, "endpoint"));

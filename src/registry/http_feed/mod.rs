@@ -28,8 +28,8 @@ mod slug;
 mod unlocated_document;
 
 pub(super) use conversion_error::ConversionError;
-pub(super) use unlocated_document::{convert_unlocated, is_card};
 pub(super) use entry_classifier::run_classification;
+pub(super) use unlocated_document::{convert_unlocated, is_card};
 
 use super::{Feed, SourceKind, conditional_get::ConditionalClient, signature_policy::SignaturePolicy};
 use crate::net::Url;

@@ -39,7 +39,9 @@ pub(super) struct ConvertedOpenApi {
 /// Returns whether this is an OpenAPI document of any version.
 pub(super) fn is_openapi_document(members: &Map<String, Value>) -> bool {
     let is_versioned = ["openapi", "swagger"].iter().any(|name| members.get(*name).is_some_and(Value::is_string));
-    is_versioned && !members.contains_key("endpoint") && ["paths", "info"].iter().any(|name| members.contains_key(*name))
+    is_versioned
+        && !members.contains_key("endpoint")
+        && ["paths", "info"].iter().any(|name| members.contains_key(*name))
 }
 
 /// Converts the document that was read at `location`; its list calls it `listed_name`.

@@ -143,8 +143,8 @@ impl<'a> OperationReader<'a> {
         let url = operation_url(server, path)?;
         let body = operation.get("requestBody").ok_or("it takes no JSON body")?;
         let body = self.resolve_object(body).map_err(|why| format!("requestBody: {why}"))?.clone();
-        let mut description = text_member(operation, "summary").or_else(|| text_member(operation, "description"));
-        let description = description.take().unwrap_or_default().to_owned() + &self.parameter_text(item, operation)?;
+        let description = text_member(operation, "summary").or_else(|| text_member(operation, "description"));
+        let description = description.unwrap_or_default().to_owned() + &self.parameter_text(item, operation)?;
         let requirement = requirement_of_operation(operation, self.document)?;
         let name = match text_member(operation, "operationId") {
             Some(id) => operation_name(id),
@@ -153,7 +153,7 @@ impl<'a> OperationReader<'a> {
                 path => operation_name(path),
             },
         };
-        Ok(OperationHead { name, url, body, description, requirement })
+        Ok(OperationHead { name, url, body, description: description.trim().to_owned(), requirement })
     }
 
     /// Returns a text about the parameters that a call must have besides its body: the query and header fields of a call
@@ -194,17 +194,15 @@ impl<'a> OperationReader<'a> {
 
     /// Returns the schema of successful outputs, where one response describes all of them, and their media types if these
     /// are not only JSON.
-    fn output_schema(
-        &mut self,
-        operation: &Map<String, Value>,
-    ) -> Result<(Option<Value>, Vec<Value>), SchemaError> {
+    fn output_schema(&mut self, operation: &Map<String, Value>) -> Result<(Option<Value>, Vec<Value>), SchemaError> {
         let mut successes = Vec::new();
         for (status, response) in operation.get("responses").and_then(Value::as_object).into_iter().flatten() {
             if status.starts_with('2') {
                 successes.push(self.resolve_object(response).map_err(SchemaError::Unusable)?);
             }
         }
-        let mut contents = successes.into_iter().map(MediaContent::of).filter(|content| !content.media_types.is_empty());
+        let mut contents =
+            successes.into_iter().map(MediaContent::of).filter(|content| !content.media_types.is_empty());
         let (Some(content), None) = (contents.next(), contents.next()) else { return Ok((None, Vec::new())) };
         drop(contents);
         let media_types = content.media_types.iter().filter(|media| content.has_other_types() && !media.contains('*'));

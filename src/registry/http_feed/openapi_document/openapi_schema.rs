@@ -210,7 +210,8 @@ impl<'a> SchemaBundler<'a> {
 
     fn convert_map(&self, value: &Value, references: &mut BTreeSet<String>) -> Result<Value, String> {
         let schemas = value.as_object().ok_or("a keyword of schemas is not an object")?;
-        let converted = schemas.iter().map(|(name, schema)| Ok((name.clone(), self.convert_schema(schema, references)?)));
+        let converted =
+            schemas.iter().map(|(name, schema)| Ok((name.clone(), self.convert_schema(schema, references)?)));
         converted.collect::<Result<Map<_, _>, String>>().map(Value::Object)
     }
 

@@ -17,10 +17,7 @@ const MAX_URL_LENGTH: usize = 2_048;
 ///
 /// # Errors
 /// The URL of the server is unusable.
-pub(super) fn server_url(
-    members: &Map<String, Value>,
-    location: DocumentLocation<'_>,
-) -> Result<Option<Url>, String> {
+pub(super) fn server_url(members: &Map<String, Value>, location: DocumentLocation<'_>) -> Result<Option<Url>, String> {
     let servers = object_array(members, "servers")?;
     let is_document = members.contains_key("info");
     let url = match servers.first() {
