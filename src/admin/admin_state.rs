@@ -245,6 +245,12 @@ pub struct SourceRow {
     /// The findings of the first of them, each with the agent's id, redacted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub document_findings: Vec<String>,
+    /// Number of documents of what the gateway does not call, such as an MCP server without a rule for its API.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unsupported_documents: usize,
+    /// The first of them, each with the reason, redacted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unsupported: Vec<String>,
 }
 
 /// Returns whether there is nothing to serialize.
@@ -257,6 +263,8 @@ impl SourceRow {
     /// Creates the row of a source.
     pub fn new(source: &SourceHealth) -> Self {
         let redacted = |text: String| redact(&text).into_owned();
+        let all_redacted = |texts: &[String]| texts.iter().map(|text| redact(text).into_owned()).collect();
+        let (findings, unsupported) = (&source.document_warnings, &source.unsupported_documents);
         Self {
             name: source.name.to_string(),
             kind: source.kind,
@@ -269,8 +277,10 @@ impl SourceRow {
             withheld: source.withheld_loss,
             error: source.error.clone().map(redacted),
             warning: source.warning().map(redacted),
-            documents_with_findings: source.document_warnings.documents,
-            document_findings: source.document_warnings.first.iter().map(|text| redact(text).into_owned()).collect(),
+            documents_with_findings: findings.documents,
+            document_findings: all_redacted(&findings.first),
+            unsupported_documents: unsupported.documents,
+            unsupported: all_redacted(&unsupported.first),
         }
     }
 

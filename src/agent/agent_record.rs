@@ -2,7 +2,8 @@
 
 use super::metadata_document::DocumentReader;
 use super::{
-    AgentEndpoint, AgentId, AgentSource, AgentStatus, AgentVersions, Authentication, Operation, ServerAddress,
+    AgentEndpoint, AgentId, AgentProtocol, AgentSource, AgentStatus, AgentVersions, Authentication, Operation,
+    ServerAddress,
 };
 use crate::values::{Rate, json};
 use serde_json::Value;
@@ -45,8 +46,12 @@ pub struct Agent {
     pub accepts_batch: bool,
     /// The operation of a call that names no operation, for agents with several operations.
     pub default_operation: Option<usize>,
+    /// The protocol of the agent's own API, if that is the only way to call the agent.
+    pub protocol: Option<AgentProtocol>,
     /// Members of the document that the gateway ignores, each with the reason.
     pub ignored_members: Vec<String>,
+    /// What operators should know about how the source made the document from another one.
+    pub conversion_notes: Arc<[String]>,
     /// SHA-256 of the document; equal digests mean equal documents.
     pub digest: [u8; 32],
     /// The whole published document, as compact JSON.
@@ -102,7 +107,9 @@ impl Agent {
             rate_limits: rates,
             accepts_batch: batch,
             default_operation,
+            protocol: AgentProtocol::of_document(fields),
             ignored_members: reader.ignored_members,
+            conversion_notes: Arc::default(),
             digest,
             document: document.to_string().into(),
             source: Arc::default(),
@@ -125,6 +132,12 @@ impl Agent {
     #[must_use]
     pub fn with_addresses(self, addresses: Arc<[ServerAddress]>) -> Self {
         Self { addresses, ..self }
+    }
+
+    /// Returns the agent with notes about how its document was made.
+    #[must_use]
+    pub fn with_conversion_notes(self, conversion_notes: Arc<[String]>) -> Self {
+        Self { conversion_notes, ..self }
     }
 
     /// Returns the operation called `name` and its index.

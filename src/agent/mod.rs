@@ -2,6 +2,7 @@
 //! [`Agent::from_document`] creates. This module does no I/O and compiles no schemas.
 
 mod agent_id;
+mod agent_protocol;
 mod agent_record;
 mod agent_source;
 mod agent_status;
@@ -22,6 +23,7 @@ mod server_address;
 mod version_selection;
 
 pub use agent_id::AgentId;
+pub use agent_protocol::{AgentProtocol, MCP_PROTOCOL, PROTOCOL_MEMBER};
 pub use agent_record::Agent;
 pub use agent_source::{AgentSource, DocumentWriter};
 pub use agent_status::{AgentStatus, Deprecation};

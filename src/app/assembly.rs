@@ -41,7 +41,7 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 /// How long startup waits for the search index.
 const INDEX_STARTUP_WAIT: Duration = Duration::from_secs(2);
@@ -336,6 +336,12 @@ impl GatewayAssembly {
             code: Some(doctor::code_of_rejection(document)),
             text: format!("not served: {document}"),
         });
+        // The operator wrote the files; other sources list what the gateway does not call beside agents.
+        let of_files = snapshot.unsupported.iter().filter(|document| Path::new(&*document.part).exists());
+        let unsupported = of_files.map(|document| OperatorNote {
+            code: Some(FindingCode::DocumentUnsupported),
+            text: format!("not served: {document}"),
+        });
         let unreadable = snapshot.unreadable_parts.iter().map(|(part, why)| OperatorNote {
             code: Some(FindingCode::FileUnreadable),
             text: format!("not read: {part}: {why}"),
@@ -344,7 +350,7 @@ impl GatewayAssembly {
         let of_sources = sources.iter().filter_map(|source| {
             Some(OperatorNote { code: None, text: format!("{}: {}", source.name, source.warning()?) })
         });
-        rejected.chain(unreadable).chain(of_sources).chain(self.unusable_agents()).collect()
+        rejected.chain(unsupported).chain(unreadable).chain(of_sources).chain(self.unusable_agents()).collect()
     }
 }
 

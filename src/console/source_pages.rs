@@ -150,6 +150,12 @@ fn remarks(source: &SourceRow) -> Markup {
                 ul { @for finding in &source.document_findings { li { (finding) } } }
             }
         }
+        @if source.unsupported_documents > 0 {
+            details {
+                summary { (format_count(source.unsupported_documents, "document")) " of what the gateway does not call" }
+                ul { @for reason in &source.unsupported { li { (reason) } } }
+            }
+        }
     }
 }
 

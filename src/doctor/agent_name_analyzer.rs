@@ -33,7 +33,8 @@ impl KnownAgents {
     /// Returns the agents of `gateway`. `is_complete` says whether it was built from the whole configuration.
     pub(super) fn of_gateway(examined: ExaminedConfig<'_>, gateway: &Gateway, is_complete: bool) -> Self {
         let snapshot = gateway.catalogue.snapshot();
-        let refused = snapshot.rejected.iter().filter_map(|document| document.id.clone()).collect();
+        let not_served = snapshot.rejected.iter().chain(&snapshot.unsupported);
+        let refused = not_served.filter_map(|document| document.id.clone()).collect();
         let agents = snapshot.iter().map(|(_, route)| Arc::clone(route.agent())).collect();
         let unreadable = || snapshot.unreadable_parts.first().map(|(part, _)| format!("{part} cannot be read"));
         let incomplete = (!is_complete).then(|| "the configuration has errors".to_owned());

@@ -20,6 +20,7 @@ pub(super) fn document_findings(gateway: &Gateway, places: &DocumentPlaces<'_>) 
     let snapshot = gateway.catalogue.snapshot();
     let mut findings: Vec<Finding> =
         snapshot.rejected.iter().flat_map(|rejection| rejection_findings(rejection, places)).collect();
+    findings.extend(snapshot.unsupported.iter().flat_map(|document| unsupported_findings(document, places)));
     for (part, reason) in &snapshot.unreadable_parts {
         // What a remote source answers is a finding about the source.
         if places.source_of_part(part).is_none() {
@@ -48,11 +49,24 @@ pub fn code_of_rejection(rejection: &DocumentRejection) -> FindingCode {
     rejection.reasons.first().and_then(|reason| code_of_reason(reason)).unwrap_or(FindingCode::DocumentRefused)
 }
 
-fn rejection_findings(rejection: &DocumentRejection, places: &DocumentPlaces<'_>) -> Vec<Finding> {
-    let name = match &rejection.id {
+fn unsupported_findings(document: &DocumentRejection, places: &DocumentPlaces<'_>) -> Vec<Finding> {
+    let name = name_of(document);
+    let finding = |reason: &String| {
+        let place = places.of_reason(&document.part, document.index, path_of(reason));
+        Finding::new(FindingCode::DocumentUnsupported, SubjectKind::Agent, name.clone(), reason, place)
+    };
+    document.reasons.iter().map(finding).collect()
+}
+
+fn name_of(rejection: &DocumentRejection) -> String {
+    match &rejection.id {
         Some(id) => id.clone(),
         None => format!("{}[{}]", rejection.part, rejection.index),
-    };
+    }
+}
+
+fn rejection_findings(rejection: &DocumentRejection, places: &DocumentPlaces<'_>) -> Vec<Finding> {
+    let name = name_of(rejection);
     let finding = |reason: &String| {
         let code = code_of_reason(reason).unwrap_or(FindingCode::DocumentRefused);
         let place = match places.source_of_part(&rejection.part) {

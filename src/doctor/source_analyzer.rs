@@ -6,8 +6,8 @@ use super::{
     finding_codes::FindingCode,
 };
 use crate::{
-    gateway::Gateway,
-    registry::{DocumentRejection, SourceHealth},
+    gateway::{Gateway, Route},
+    registry::{AgentSnapshot, SourceHealth},
     telemetry::redact,
 };
 
@@ -17,7 +17,7 @@ pub(super) fn source_findings(gateway: &Gateway, places: &DocumentPlaces<'_>) ->
     let sources = gateway.catalogue.source_health();
     // Files are read without a poll over the network, and findings about them name the file.
     let polled = sources.iter().filter(|source| !matches!(source.kind, "files" | "registry"));
-    let mut findings: Vec<Finding> = empty_folders(&sources, &snapshot.rejected, places);
+    let mut findings: Vec<Finding> = empty_folders(&sources, &snapshot, places);
     for source in polled {
         let parts = snapshot.unreadable_parts.iter();
         let own_part =
@@ -28,7 +28,7 @@ pub(super) fn source_findings(gateway: &Gateway, places: &DocumentPlaces<'_>) ->
             Some(_) if source.kind == "mqtt" => None,
             Some(why) => Some(failed_poll(source, why, places)),
             None if !source.is_read => Some(failed_poll(source, "no answer within 5s", places)),
-            None => empty_source(source, &snapshot.rejected, places),
+            None => empty_source(source, &snapshot, places),
         });
     }
     findings
@@ -37,11 +37,11 @@ pub(super) fn source_findings(gateway: &Gateway, places: &DocumentPlaces<'_>) ->
 /// Returns the files and folders of the operator that have no document.
 fn empty_folders(
     sources: &[SourceHealth],
-    rejected: &[DocumentRejection],
+    snapshot: &AgentSnapshot<Route>,
     places: &DocumentPlaces<'_>,
 ) -> Vec<Finding> {
     let is_empty = |source: &&SourceHealth| {
-        let has_refused = || rejected.iter().any(|document| document.part.starts_with(&*source.name));
+        let has_refused = || not_served(snapshot).any(|part| part.starts_with(&*source.name));
         source.kind == "files" && source.agents == 0 && !has_refused()
     };
     let finding = |source: &SourceHealth| {
@@ -65,11 +65,19 @@ fn failed_poll(source: &SourceHealth, why: &str, places: &DocumentPlaces<'_>) ->
     Finding::new(code, SubjectKind::Source, &*source.name, &redact(why), place)
 }
 
-fn empty_source(source: &SourceHealth, rejected: &[DocumentRejection], places: &DocumentPlaces<'_>) -> Option<Finding> {
+/// Returns the part of each document that is not served, which is a finding of its own.
+fn not_served(snapshot: &AgentSnapshot<Route>) -> impl Iterator<Item = &str> {
+    snapshot.rejected.iter().chain(&snapshot.unsupported).map(|document| &*document.part)
+}
+
+fn empty_source(
+    source: &SourceHealth,
+    snapshot: &AgentSnapshot<Route>,
+    places: &DocumentPlaces<'_>,
+) -> Option<Finding> {
     // A broker's or cluster's agents come and go; documents that are refused are findings of their own.
     let may_be_empty = matches!(source.kind, "mqtt" | "kubernetes");
-    let has_refused =
-        rejected.iter().any(|document| places.source_of_part(&document.part).as_deref() == Some(&*source.name));
+    let has_refused = not_served(snapshot).any(|part| places.source_of_part(part).as_deref() == Some(&*source.name));
     (source.agents == 0 && !may_be_empty && !has_refused).then(|| {
         let place = places.of_source(&source.name, "url");
         Finding::new(FindingCode::SourceEmpty, SubjectKind::Source, &*source.name, "the source lists no agent", place)

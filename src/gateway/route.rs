@@ -3,7 +3,7 @@
 
 use super::{
     a2a_config::A2aConfig,
-    api::{AgentApi, AgentApiBuilder, ApiConfig},
+    api::{AgentApi, AgentApiBuilder, ApiConfig, protocol_without_api},
     caller_identity::CallerHeaders,
     content_negotiation,
     deprecation_headers::deprecation_headers,
@@ -217,7 +217,7 @@ impl CompileRoute for AgentRouteCompiler {
             None => agent,
         };
         let mut operations = Vec::with_capacity(agent.operations.len());
-        let mut document_warnings = agent.ignored_members.clone();
+        let mut document_warnings = [&agent.ignored_members, &*agent.conversion_notes].concat();
         for (index, operation) in agent.operations.iter().enumerate() {
             let path = operation.endpoint.as_deref().map(|address| OperationPath::compile(&agent.endpoint, address));
             let path = path.transpose().map_err(|why| format!("operations[{index}].{why}"));
@@ -290,13 +290,18 @@ impl CompileRoute for AgentRouteCompiler {
                 return Err(problems);
             }
         };
-        let api = api.and_then(|config| {
-            let builder = AgentApiBuilder { config, agent: &agent, transport: &self.transport, settings: &settings };
-            let built = builder.build();
-            built
-                .map_err(|why| document_warnings.extend(why.iter().map(|why| format!("the API does not pass: {why}"))))
-                .ok()
+        let api = api.map(|config| {
+            AgentApiBuilder { config, agent: &agent, transport: &self.transport, settings: &settings }.build()
         });
+        let api = api.transpose().or_else(|why| {
+            let mut why: Vec<String> = why.iter().map(|why| format!("the API does not pass: {why}")).collect();
+            // There is no other way to call an agent of a protocol.
+            if agent.protocol.is_some() {
+                return Err(why);
+            }
+            document_warnings.append(&mut why);
+            Ok(None)
+        })?;
         let concurrency = concurrency.or(upstream.max_concurrency());
         let metrics = self.metrics.for_agent(&agent);
         upstream.set_metrics(&metrics);
@@ -352,6 +357,13 @@ impl CompileRoute for AgentRouteCompiler {
 
     fn endpoint_trust(&self, route: &Route) -> EndpointTrust {
         route.endpoint_trust
+    }
+
+    fn unsupported_reason(&self, agent: &Agent) -> Option<String> {
+        let protocol = agent.protocol?;
+        let rules = self.rules.iter().filter(|rule| rule.agents.iter().any(|glob| glob.matches(agent.id.as_str())));
+        let api = rules.filter_map(|rule| rule.api.as_deref()).next_back();
+        (!api.is_some_and(|api| api.passes(protocol))).then(|| protocol_without_api(protocol))
     }
 
     fn schema_limits(&self) -> SchemaLimits {

@@ -2,7 +2,7 @@
 //! memory a publisher's schemas may still take.
 
 use crate::{
-    agent::{AgentEndpoint, AgentId, AgentSource},
+    agent::{Agent, AgentEndpoint, AgentId, AgentSource},
     contract::{ContractConfig, DocumentChecks, SchemaBudget, SchemaLimits},
 };
 use std::sync::Arc;
@@ -15,13 +15,16 @@ pub struct PublisherBudget {
     pub budget: SchemaBudget,
     /// Which findings about the document matter.
     pub checks: DocumentChecks,
+    /// Why the agent cannot be called here although its document is valid.
+    pub unsupported: Option<String>,
 }
 
 impl Default for PublisherBudget {
     /// The default limits for one document, where the agents in force are not known.
     fn default() -> Self {
         let limits = ContractConfig::default().schema_limits();
-        Self { limits, budget: SchemaBudget::of_publisher(limits), checks: DocumentChecks::default() }
+        let budget = SchemaBudget::of_publisher(limits);
+        Self { limits, budget, checks: DocumentChecks::default(), unsupported: None }
     }
 }
 
@@ -33,8 +36,8 @@ pub trait AgentOwnership: Send + Sync {
     /// Returns the owner of the agents at the server of `endpoint`; `None` if no agent is there.
     fn endpoint_owner(&self, endpoint: &AgentEndpoint) -> Option<Arc<AgentSource>>;
 
-    /// Returns the limits of the schemas of a document that `publisher` sends, and the publisher's budget, charged with
-    /// its documents in force except the one that is replaced. May wait for documents that are being compiled, so it is
+    /// Returns the limits of the schemas of an agent that `publisher` sends, and the publisher's budget, charged with its
+    /// documents in force except the one that the agent replaces. May wait for documents that are being compiled, so it is
     /// called from a thread that may block.
-    fn publisher_budget(&self, publisher: &str, replaced: &AgentId) -> PublisherBudget;
+    fn publisher_budget(&self, publisher: &str, agent: &Agent) -> PublisherBudget;
 }

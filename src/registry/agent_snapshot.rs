@@ -15,6 +15,9 @@ pub struct AgentSnapshot<R> {
     pub(super) on_demand_servers: OnDemandServers,
     /// Documents that are not served, with the reasons.
     pub rejected: Vec<DocumentRejection>,
+    /// Documents of what the gateway does not call, such as an agent of a protocol that it does not speak, with the
+    /// reasons. They are no mistakes.
+    pub unsupported: Vec<DocumentRejection>,
     /// Parts of feeds that cannot be read, with the reason; their previous content is still served.
     pub unreadable_parts: Vec<(Arc<str>, String)>,
 }
@@ -51,7 +54,7 @@ impl<R> AgentSnapshot<R> {
     }
 }
 
-/// A document that is rejected.
+/// A document that is not served.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct DocumentRejection {
     /// The file or other part of a feed that has the document.

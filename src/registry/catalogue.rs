@@ -17,7 +17,7 @@ use super::{
 use crate::{
     agent::{Agent, AgentEndpoint, AgentId, AgentSource},
     contract::SchemaBudget,
-    telemetry::{AgentDocumentState, Event, Metrics},
+    telemetry::{Event, Metrics},
 };
 use arc_swap::{ArcSwap, Guard};
 use foldhash::fast::RandomState;
@@ -279,7 +279,6 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         for (state, count) in states {
             self.metrics.set_agent_count(state, count);
         }
-        self.metrics.set_agent_count(AgentDocumentState::Rejected, next.rejected.len());
         let previous = self.snapshot.load_full();
         let previous_rejections: HashSet<&DocumentRejection, RandomState> = previous.rejected.iter().collect();
         for (at, rejection) in
@@ -294,7 +293,8 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         for (part, reason) in next.unreadable_parts.iter().filter(|entry| !previously_unreadable.contains(entry)) {
             tracing::warn!(%part, error = %reason, "source part cannot be read: its previous agents stay in force");
         }
-        tracing::info!(agents = next.len(), rejected = next.rejected.len(), "agent snapshot published");
+        let (rejected, unsupported) = (next.rejected.len(), next.unsupported.len());
+        tracing::info!(agents = next.len(), rejected, unsupported, "agent snapshot published");
         self.metrics.record_event(Event::SnapshotPublished);
         self.snapshot.store(Arc::new(next));
         self.update_health(state);
@@ -311,17 +311,18 @@ impl<R: Send + Sync + 'static> AgentOwnership for Catalogue<R> {
         self.load().endpoint_owner(endpoint).cloned()
     }
 
-    fn publisher_budget(&self, publisher: &str, replaced: &AgentId) -> PublisherBudget {
+    fn publisher_budget(&self, publisher: &str, agent: &Agent) -> PublisherBudget {
         let state = self.lock_state();
+        let unsupported = state.compiler.unsupported_reason(agent);
         let (limits, checks) = (state.compiler.schema_limits(), state.compiler.document_checks());
         let budget = SchemaBudget::of_publisher(limits);
         let documents = state.sources.iter().flat_map(SourceState::all_documents);
         let owned = documents
             .filter(|document| document.identity.source.publisher().is_some_and(|owner| **owner == *publisher));
-        for document in owned.filter(|document| document.callable_id() != Some(replaced)) {
+        for document in owned.filter(|document| document.callable_id() != Some(&agent.id)) {
             document.charges.iter().for_each(|charge| budget.record(*charge));
         }
-        PublisherBudget { limits, budget, checks }
+        PublisherBudget { limits, budget, checks, unsupported }
     }
 }
 

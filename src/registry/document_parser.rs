@@ -129,7 +129,7 @@ fn document_from_value(value: Value) -> RawDocument {
 pub(super) fn parse_value(body: DocumentBody) -> Result<Value, String> {
     match body {
         DocumentBody::Value(value) => Ok(value),
-        DocumentBody::Invalid(why) => Err(why),
+        DocumentBody::Invalid(why) | DocumentBody::Unsupported(why) => Err(why),
         DocumentBody::Text(text) => json::parse(&text, MAX_DEPTH).map_err(|why| match find_unquoted_version(&text) {
             Some(version) => {
                 format!("version: {version} is not JSON; write it in quotes: \"{version}\"")

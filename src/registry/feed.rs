@@ -86,17 +86,24 @@ pub struct RawDocument {
     /// The addresses of the agent's server, where the feed knows them. They are no part of the document: its writer
     /// cannot name them, and no caller reads them.
     pub addresses: Arc<[ServerAddress]>,
+    /// What operators should know about how the feed made the document from another one.
+    pub notes: Arc<[String]>,
 }
 
 impl RawDocument {
     /// Creates a document without a publisher.
     pub fn new(digest: [u8; 32], body: DocumentBody) -> Self {
-        Self { digest, body, publisher: None, addresses: Arc::default() }
+        Self { digest, body, publisher: None, addresses: Arc::default(), notes: Arc::default() }
     }
 
     /// Returns the document with these addresses of the agent's server.
     pub(super) fn with_addresses(self, addresses: Arc<[ServerAddress]>) -> Self {
         Self { addresses, ..self }
+    }
+
+    /// Returns the document with these notes.
+    pub(super) fn with_notes(self, notes: Arc<[String]>) -> Self {
+        Self { notes, ..self }
     }
 }
 
@@ -109,6 +116,9 @@ pub enum DocumentBody {
     Value(Value),
     /// Nothing that can be validated, and why.
     Invalid(String),
+    /// Something that the gateway does not call, such as an agent of a protocol that it does not speak, and why. It says
+    /// nothing against its source.
+    Unsupported(String),
 }
 
 impl DocumentBody {
@@ -116,7 +126,7 @@ impl DocumentBody {
     pub(super) fn text_length(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
-            Self::Value(_) | Self::Invalid(_) => 0,
+            Self::Value(_) | Self::Invalid(_) | Self::Unsupported(_) => 0,
         }
     }
 }

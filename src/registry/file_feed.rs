@@ -5,6 +5,7 @@
 use super::{
     document_parser,
     feed::{Feed, FeedPart, PartUpdate, PollResult},
+    file_document::convert_file_document,
 };
 use crate::values::{FileStamp, sha256};
 use bytes::Bytes;
@@ -163,7 +164,7 @@ impl TrackedFile {
         match document_parser::parse_documents(path, bytes) {
             Ok(documents) => {
                 self.error = None;
-                Some(PartUpdate::Replaced(documents))
+                Some(PartUpdate::Replaced(documents.into_iter().map(convert_file_document).collect()))
             }
             Err(why) => self.set_error(why),
         }

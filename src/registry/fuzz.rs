@@ -2,7 +2,7 @@
 
 pub use super::{http_feed::fuzz::check_registry_page, kubernetes_feed::fuzz::check_kubernetes_events};
 
-use super::{document_parser, feed::DocumentBody};
+use super::{document_parser, feed::DocumentBody, file_document::convert_file_document};
 use crate::{
     agent::Agent,
     contract::{ContractConfig, DocumentBudget, OperationContract},
@@ -17,9 +17,9 @@ pub fn check_documents(data: &[u8]) {
     let name = if first % 2 == 0 { "agents.json" } else { "agents.yaml" };
     let Ok(documents) = document_parser::parse_documents(Path::new(name), Bytes::copy_from_slice(text)) else { return };
     let config = ContractConfig::default();
-    for document in documents {
+    for document in documents.into_iter().map(convert_file_document) {
         let digest = sha256(text);
-        if matches!(document.body, DocumentBody::Invalid(_)) {
+        if matches!(document.body, DocumentBody::Invalid(_) | DocumentBody::Unsupported(_)) {
             continue;
         }
         let Ok(value) = document_parser::parse_value(document.body) else { continue };

@@ -15,7 +15,7 @@ use foldhash::fast::RandomState;
 use std::{collections::HashMap, sync::Arc};
 
 /// Number of agents in each state.
-pub(super) type AgentCounts = [(AgentDocumentState, usize); 3];
+pub(super) type AgentCounts = [(AgentDocumentState, usize); 5];
 
 /// Claim to an id: the first source that has it, and how often that source has it.
 #[derive(Clone, Copy)]
@@ -42,9 +42,10 @@ pub(super) fn merge_sources<R: Send + Sync + 'static>(
     let servers = claim_servers(sources, &claims, &compiler.operator_servers());
     let mut routes = HashMap::with_capacity_and_hasher(count, RandomState::default());
     let (mut served, mut inactive, mut deprecated) = (0, 0, 0);
-    let mut rejected = Vec::new();
+    let (mut rejected, mut unsupported) = (Vec::new(), Vec::new());
     for (source_index, part, index, compiled) in documents_in_force(sources) {
         let agent = compiled.agent.as_deref();
+        let mut not_served = &mut rejected;
         let claim = agent.and_then(|agent| claims.get(&agent.id));
         let reasons = match (claim, &compiled.route, agent) {
             (Some(claim), _, _) if claim.source != source_index => {
@@ -66,12 +67,17 @@ pub(super) fn merge_sources<R: Send + Sync + 'static>(
                 } += 1;
                 continue;
             }
-            (_, Err(reasons), _) => reasons.clone(),
+            (_, Err(reasons), _) => {
+                if compiled.is_unsupported {
+                    not_served = &mut unsupported;
+                }
+                reasons.clone()
+            }
             // Unreachable: every route has an agent.
             (_, Ok(_), None) => continue,
         };
         let id = agent.map(|agent| agent.id.to_string()).or_else(|| compiled.id.as_deref().map(str::to_owned));
-        rejected.push(DocumentRejection { part: Arc::clone(part), index, id, reasons });
+        not_served.push(DocumentRejection { part: Arc::clone(part), index, id, reasons });
     }
     let parts = sources.iter().flat_map(|source| &source.parts);
     let unreadable_parts =
@@ -80,9 +86,11 @@ pub(super) fn merge_sources<R: Send + Sync + 'static>(
         (AgentDocumentState::Served, served),
         (AgentDocumentState::Inactive, inactive),
         (AgentDocumentState::Deprecated, deprecated),
+        (AgentDocumentState::Rejected, rejected.len()),
+        (AgentDocumentState::Unsupported, unsupported.len()),
     ];
     let on_demand_servers = compiler.on_demand_servers();
-    (AgentSnapshot { routes, servers, on_demand_servers, rejected, unreadable_parts }, states)
+    (AgentSnapshot { routes, servers, on_demand_servers, rejected, unsupported, unreadable_parts }, states)
 }
 
 /// Returns the owner of each server. The operator decides first, by documents and lists; then come remote sources, in

@@ -13,6 +13,7 @@ mod document_parser;
 mod embedded;
 mod endpoint_rules;
 mod feed;
+mod file_document;
 mod file_feed;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;

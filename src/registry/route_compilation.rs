@@ -35,6 +35,11 @@ pub trait CompileRoute: Send + Sync {
     /// Every reason why the agent cannot be routed to.
     fn compile(&self, agent: Arc<Agent>, budget: &DocumentBudget<'_>) -> Result<Self::Route, Vec<String>>;
 
+    /// Returns why an agent whose protocol the gateway does not speak cannot be called here; `None` where it can.
+    fn unsupported_reason(&self, _agent: &Agent) -> Option<String> {
+        None
+    }
+
     /// Returns how much memory the schemas of agents may take.
     fn schema_limits(&self) -> SchemaLimits {
         SchemaLimits::UNLIMITED
@@ -76,6 +81,8 @@ pub(super) struct DocumentIdentity {
     pub(super) source: Arc<AgentSource>,
     /// The addresses of the agent's server that the feed reported with the document.
     pub(super) addresses: Arc<[ServerAddress]>,
+    /// What the feed reported about the conversion of the document.
+    pub(super) notes: Arc<[String]>,
 }
 
 impl Hash for DocumentIdentity {
@@ -92,8 +99,8 @@ pub(super) struct SourcedDocument {
 
 impl SourcedDocument {
     pub(super) fn new(document: RawDocument, source: Arc<AgentSource>) -> Self {
-        let RawDocument { digest, body, addresses, .. } = document;
-        Self { identity: DocumentIdentity { digest, source, addresses }, body }
+        let RawDocument { digest, body, addresses, notes, publisher: _ } = document;
+        Self { identity: DocumentIdentity { digest, source, addresses, notes }, body }
     }
 }
 
@@ -187,6 +194,8 @@ pub(super) struct CompiledDocument<R> {
     /// The `id` member of a document that is not a valid agent.
     pub(super) id: Option<Box<str>>,
     pub(super) route: Result<Arc<R>, Vec<String>>,
+    /// Whether there is no route because the gateway does not call what the document describes, which is no mistake.
+    pub(super) is_unsupported: bool,
     /// The server that the agent is at, where it can be called.
     pub(super) claim: Option<ServerClaim>,
     /// Digests of the servers besides it that the operator's settings name for the agent.
@@ -211,6 +220,9 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
     fn compile(pending: PendingDocument, compiler: &SharedCompiler<R>, schemas: &SchemaInterner) -> Self {
         let PendingDocument { document, budgets } = pending;
         let identity = document.identity;
+        if let DocumentBody::Unsupported(why) = document.body {
+            return Self { is_unsupported: true, ..Self::rejected(identity, None, vec![why]) };
+        }
         let value = match document_parser::parse_value(document.body) {
             Ok(value) => value,
             Err(why) => return Self::rejected(identity, None, vec![why]),
@@ -218,7 +230,8 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
         match Agent::from_document(&value, identity.digest) {
             Ok(agent) => {
                 let agent = agent.with_source(Arc::clone(&identity.source));
-                let mut agent = agent.with_addresses(Arc::clone(&identity.addresses));
+                let agent = agent.with_addresses(Arc::clone(&identity.addresses));
+                let mut agent = agent.with_conversion_notes(Arc::clone(&identity.notes));
                 for operation in &mut agent.operations {
                     schemas.intern(&mut operation.inputs);
                     schemas.intern(&mut operation.outputs);
@@ -239,6 +252,7 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
             agent: None,
             id,
             route,
+            is_unsupported: false,
             claim: None,
             additional_servers: Box::default(),
             warnings: Box::default(),
@@ -251,15 +265,24 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
         let publisher_budget = agent.source.publisher().map(|publisher| budgets.of_publisher(publisher));
         let owners: Vec<&SchemaBudget> = publisher_budget.as_deref().into_iter().chain([&budgets.source]).collect();
         let budget = DocumentBudget::new(budgets.limits, &owners);
-        let compile = || compiler.compile(Arc::clone(&agent), &budget);
+        let unsupported = compiler.unsupported_reason(&agent);
+        let is_unsupported = unsupported.is_some();
+        let compile = || match unsupported {
+            Some(why) => Err(vec![why]),
+            None => compiler.compile(Arc::clone(&agent), &budget),
+        };
         let route = catch_unwind(AssertUnwindSafe(compile))
             .unwrap_or_else(|_| Err(vec![internal_error()]))
             .map(Arc::new)
             .map_err(truncate_reasons);
         let exceeded_budget = budget.exceeded_owner();
         let charges = if route.is_ok() { budget.into_charges() } else { Box::default() };
-        let (source, addresses) = (Arc::clone(&agent.source), Arc::clone(&agent.addresses));
-        let identity = DocumentIdentity { digest: agent.digest, source, addresses };
+        let identity = DocumentIdentity {
+            digest: agent.digest,
+            source: Arc::clone(&agent.source),
+            addresses: Arc::clone(&agent.addresses),
+            notes: Arc::clone(&agent.conversion_notes),
+        };
         let claim = route.as_ref().ok().map(|route| ServerClaim {
             server: ServerClaim::server_digest(&EndpointOrigin::from(&agent.endpoint)),
             trust: compiler.endpoint_trust(route),
@@ -272,6 +295,7 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
             agent: Some(agent),
             id: None,
             route,
+            is_unsupported,
             claim,
             additional_servers,
             warnings,

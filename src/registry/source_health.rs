@@ -32,14 +32,16 @@ pub struct SourceHealth {
     pub withheld_loss: Option<usize>,
     /// What operators should know about the documents that are served.
     pub document_warnings: Arc<DocumentWarnings>,
+    /// The documents of what the gateway does not call, with the reasons.
+    pub unsupported_documents: Arc<DocumentWarnings>,
 }
 
-/// What operators should know about the documents of a source.
+/// What operators should know about documents of a source.
 #[derive(Debug, Default)]
 pub struct DocumentWarnings {
-    /// Number of documents with warnings.
+    /// Number of documents.
     pub documents: usize,
-    /// The warnings of the first of them, each with the agent's id.
+    /// What there is to know about the first of them, each with the agent's id where it is known.
     pub first: Vec<String>,
 }
 

@@ -125,6 +125,8 @@ pub(super) struct SourceState<R> {
     agent_count: usize,
     /// What operators should know about the documents in force.
     document_warnings: Arc<DocumentWarnings>,
+    /// The documents in force of what the gateway does not call.
+    unsupported_documents: Arc<DocumentWarnings>,
     revision: u64,
 }
 
@@ -143,6 +145,7 @@ impl<R> SourceState<R> {
             stale: false,
             agent_count: 0,
             document_warnings: Arc::default(),
+            unsupported_documents: Arc::default(),
             revision: 0,
         }
     }
@@ -296,14 +299,22 @@ impl<R> SourceState<R> {
 
     fn count_agents(&mut self) {
         let documents = || self.parts.values().flat_map(|entries| &entries.documents);
+        let line = |document: &CompiledDocument<R>, texts: &[String]| match &document.agent {
+            Some(agent) => format!("{}: {}", agent.id, texts.join("; ")),
+            None => texts.join("; "),
+        };
         let with_warnings = || documents().filter(|document| !document.warnings.is_empty());
-        let first = with_warnings().take(MAX_REPORTED_WARNINGS).map(|document| {
-            let id = document.agent.as_ref().map(|agent| agent.id.as_str()).unwrap_or_default();
-            format!("{id}: {}", document.warnings.join("; "))
-        });
+        let first = with_warnings().take(MAX_REPORTED_WARNINGS).map(|document| line(document, &document.warnings));
         let warnings = DocumentWarnings { documents: with_warnings().count(), first: first.collect() };
+        let unsupported = || documents().filter(|document| document.is_unsupported);
+        let first = unsupported().take(MAX_REPORTED_WARNINGS).map(|document| {
+            let reasons = document.route.as_ref().err().map(Vec::as_slice).unwrap_or_default();
+            line(document, reasons)
+        });
+        let unsupported = DocumentWarnings { documents: unsupported().count(), first: first.collect() };
         self.agent_count = documents().filter(|document| document.callable_id().is_some()).count();
         self.document_warnings = Arc::new(warnings);
+        self.unsupported_documents = Arc::new(unsupported);
     }
 
     /// Counts the agents in force that the withheld update would remove.
@@ -346,6 +357,7 @@ impl<R> SourceState<R> {
             error: self.error.clone(),
             withheld_loss: self.withheld_loss.as_ref().map(WithheldLoss::lost_agents),
             document_warnings: Arc::clone(&self.document_warnings),
+            unsupported_documents: Arc::clone(&self.unsupported_documents),
         }
     }
 }

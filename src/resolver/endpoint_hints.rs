@@ -35,28 +35,57 @@ pub fn has_invocation_endpoint(descriptor: &Map<String, Value>) -> bool {
     text_member(descriptor, "endpoint").is_some() || in_transport("endpoint") || in_transport("url")
 }
 
+/// An interface of an A2A card.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CardInterface<'a> {
+    /// The protocol, such as `JSONRPC`.
+    pub binding: Option<&'a str>,
+    /// The URL, which may be relative to that of the card.
+    pub url: Option<&'a str>,
+}
+
+impl<'a> CardInterface<'a> {
+    /// Returns the URL if the interface has this protocol.
+    pub fn url_for(&self, protocol: &str) -> Option<&'a str> {
+        self.url.filter(|_| self.binding.is_some_and(|binding| binding.eq_ignore_ascii_case(protocol)))
+    }
+}
+
+/// Returns the interfaces of an A2A card, 0.3 or 1.0, in the card's order.
+///
+/// # Errors
+/// The card's lists of interfaces are malformed.
+pub fn card_interfaces(card: &Map<String, Value>) -> Result<Vec<CardInterface<'_>>, String> {
+    let mut interfaces = Vec::new();
+    for (_, interface) in object_array(card, "supportedInterfaces")? {
+        let binding = text_member(interface, "protocolBinding");
+        interfaces.push(CardInterface { binding, url: text_member(interface, "url") });
+    }
+    let preferred = text_member(card, "preferredTransport").or(Some("JSONRPC"));
+    interfaces.extend(text_member(card, "url").map(|url| CardInterface { binding: preferred, url: Some(url) }));
+    for (_, interface) in object_array(card, "additionalInterfaces")? {
+        let binding = text_member(interface, "transport");
+        interfaces.push(CardInterface { binding, url: text_member(interface, "url") });
+    }
+    Ok(interfaces)
+}
+
+/// Returns the protocols of interfaces, for a message.
+pub fn binding_names(interfaces: &[CardInterface<'_>]) -> String {
+    let bindings: Vec<&str> = interfaces.iter().filter_map(|interface| interface.binding).take(10).collect();
+    quote_name(&bindings.join(", "))
+}
+
 /// Returns the URL of an A2A card's interface: JSON-RPC if offered, else HTTP+JSON. Among equals the card's order
 /// decides.
 ///
 /// # Errors
 /// The card offers neither, or its URL is invalid.
 pub fn card_interface_url(card: &Map<String, Value>, base: &Url) -> Result<String, String> {
-    let mut interfaces = Vec::new();
-    for (_, interface) in object_array(card, "supportedInterfaces")? {
-        interfaces.push((text_member(interface, "protocolBinding"), text_member(interface, "url")));
-    }
-    let preferred = text_member(card, "preferredTransport").or(Some("JSONRPC"));
-    interfaces.extend(text_member(card, "url").map(|url| (preferred, Some(url))));
-    for (_, interface) in object_array(card, "additionalInterfaces")? {
-        interfaces.push((text_member(interface, "transport"), text_member(interface, "url")));
-    }
-    let find = |protocol: &str| {
-        let matches = |binding: Option<&str>| binding.is_some_and(|binding| binding.eq_ignore_ascii_case(protocol));
-        interfaces.iter().find_map(|(binding, url)| url.filter(|_| matches(*binding)))
-    };
-    let url = find("JSONRPC").or_else(|| find("HTTP+JSON")).ok_or_else(|| {
-        let bindings: Vec<&str> = interfaces.iter().filter_map(|(binding, _)| *binding).take(10).collect();
-        format!("it offers {} only (JSONRPC or HTTP+JSON is required)", quote_name(&bindings.join(", ")))
-    })?;
+    let interfaces = card_interfaces(card)?;
+    let find = |protocol: &str| interfaces.iter().find_map(|interface| interface.url_for(protocol));
+    let url = find("JSONRPC")
+        .or_else(|| find("HTTP+JSON"))
+        .ok_or_else(|| format!("it offers {} only (JSONRPC or HTTP+JSON is required)", binding_names(&interfaces)))?;
     base.join(url).map(String::from).map_err(|_| format!("the interface's URL {} is invalid", quote_name(url)))
 }

@@ -130,6 +130,7 @@ label! {
         Inactive "inactive" "The agent is listed but not served.";
         Deprecated "deprecated" "The agent is served but deprecated.";
         Rejected "rejected" "The document was rejected.";
+        Unsupported "unsupported" "The document describes something that the gateway does not call, such as an MCP server without a rule for its API.";
     }
 }
 

@@ -311,6 +311,25 @@ async fn doctor_names_documents_that_are_not_served() {
 }
 
 #[tokio::test]
+async fn doctor_and_check_name_a_card_that_the_gateway_does_not_call_without_calling_it_a_mistake() {
+    let folder = folder();
+    let agent = Agent::echo().await;
+    add_agent(folder.path(), &agent.document("one"));
+    let card = json!({"name": "Two", "protocolVersion": "0.3.0", "url": "https://two.example/", "preferredTransport": "GRPC", "skills": []});
+    fs::write(folder.path().join("agents/two.json"), format!("{card:#}")).unwrap();
+    let report = diagnose(folder.path(), &config(""), &[]).await;
+    assert!(report.serious().is_empty() && report.exit_code == 0, "{}", report.text);
+    let finding = report.findings.iter().find(|finding| finding["code"] == "GP0710").unwrap();
+    assert!(finding["problem"].as_str().unwrap().contains("'GRPC' only"), "{finding}");
+    assert_eq!(finding["file"], "agents/two.json");
+    let mut command = gatepost_command();
+    command.current_dir(folder.path()).args(["check", "-c", "gatepost.yaml"]);
+    let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && stdout.contains("[GP0710]") && stdout.contains("'GRPC' only"), "{stdout}");
+}
+
+#[tokio::test]
 async fn doctor_names_an_agent_at_an_address_that_may_not_be_reached() {
     let folder = folder();
     let document = |endpoint: &str| json!({"id": "private", "name": "Private", "endpoint": endpoint, "authentication": {"type": "api_key"}});

@@ -15,6 +15,7 @@ mod caller_headers;
 mod caller_pages;
 mod callers;
 mod calls;
+mod catalogues;
 mod certificates;
 mod code_structure;
 mod commands;

@@ -388,6 +388,7 @@ fn source_health(name: &str, success_age: Option<u64>) -> SourceHealth {
         error: None,
         withheld_loss: None,
         document_warnings: Arc::default(),
+        unsupported_documents: Arc::default(),
     }
 }
 

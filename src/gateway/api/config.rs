@@ -1,7 +1,10 @@
 //! The setting `api` of a rule: which requests of an agent's own API pass to it.
 
 use super::preset::ApiPreset;
-use crate::values::{ByteSize, Glob};
+use crate::{
+    agent::AgentProtocol,
+    values::{ByteSize, Glob},
+};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +35,25 @@ pub struct ApiConfig {
     pub max_rewrite: ByteSize,
     /// Maximum size of a request body. Default: `agents.max_streamed_body_size`.
     pub max_body_size: Option<ByteSize>,
+}
+
+impl ApiConfig {
+    /// Returns whether messages of this protocol pass.
+    pub(in crate::gateway) fn passes(&self, protocol: AgentProtocol) -> bool {
+        let preset = match protocol {
+            AgentProtocol::Mcp => ApiPreset::Mcp,
+        };
+        self.preset == Some(preset) || !self.routes.is_empty()
+    }
+}
+
+/// Returns why an agent of a protocol is not served without an API that passes.
+pub(in crate::gateway) fn protocol_without_api(protocol: AgentProtocol) -> String {
+    let protocol = protocol.as_str();
+    format!(
+        "protocol: is {protocol}, which the gateway only passes on through the agent's own API (let it pass with api: \
+         {{preset: {protocol}}} in a rule of agents.rules for this agent)"
+    )
 }
 
 /// A route of an API.

@@ -19,5 +19,6 @@ pub(super) use api_handler::{admission_request, find_api, handle_api_request};
 pub use api_hosts::{ApiHostRule, ApiHosts};
 pub use api_target::api_config_problems;
 pub(super) use api_target::{AgentApi, AgentApiBuilder};
+pub(super) use config::protocol_without_api;
 pub use config::{ApiConfig, ApiRouteConfig, ApiSessionConfig};
 pub use preset::ApiPreset;

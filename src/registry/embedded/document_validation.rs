@@ -7,6 +7,7 @@ use super::{
         document_parser::{self, MAX_DOCUMENT_SIZE},
         endpoint_rules::SERVER_OF_OTHER_OWNER,
         feed::DocumentBody,
+        http_feed::{convert_unlocated, is_card},
     },
     config::{PublishConfig, PublisherRule},
     publisher::Publisher,
@@ -68,7 +69,7 @@ pub fn parse_document(text: Bytes) -> Result<Value> {
 /// `InvalidInput` with every violation.
 pub(super) async fn validate_document(
     document: Value,
-    budget: impl FnOnce(&AgentId) -> PublisherBudget + Send + 'static,
+    budget: impl FnOnce(&Agent) -> PublisherBudget + Send + 'static,
 ) -> Result<ValidDocument> {
     if is_deeper_than(&document, MAX_DEPTH) {
         return Err(invalid_document(vec![violation("", format!("is nested deeper than {MAX_DEPTH} levels"))]));
@@ -228,6 +229,25 @@ impl EndpointValidator<'_> {
     }
 }
 
+/// Returns a document that a publisher sent: an A2A card becomes an AIDIP document, as the cards of sources do.
+///
+/// # Errors
+/// `InvalidInput` if the gateway cannot call the agent of the card.
+pub(super) fn document_of_card(document: Value) -> Result<Value> {
+    let Value::Object(members) = &document else { return Ok(document) };
+    if !is_card(&document) || is_deeper_than(&document, MAX_DEPTH) {
+        return Ok(document);
+    }
+    let refused = |why: &str| invalid_document(vec![violation_from_problem(why)]);
+    match convert_unlocated(members) {
+        Ok(Some(converted)) => {
+            document_parser::parse_value(DocumentBody::Text(converted.into_text())).map_err(|why| refused(&why))
+        }
+        Ok(None) => Ok(document),
+        Err(why) => Err(refused(why.reason())),
+    }
+}
+
 /// Returns the fault that reports `violations`.
 pub(super) fn invalid_document(mut violations: Vec<Violation>) -> Fault {
     violations.truncate(MAX_VIOLATIONS);
@@ -239,7 +259,7 @@ pub(super) fn violation(pointer: &str, message: impl Into<String>) -> Violation 
     Violation { pointer: pointer.to_owned(), message: message.into() }
 }
 
-fn validate_structure(document: &Value, budget: impl FnOnce(&AgentId) -> PublisherBudget) -> Result<Agent> {
+fn validate_structure(document: &Value, budget: impl FnOnce(&Agent) -> PublisherBudget) -> Result<Agent> {
     let schema = METADATA_SCHEMA
         .as_ref()
         .map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
@@ -267,7 +287,9 @@ fn validate_structure(document: &Value, budget: impl FnOnce(&AgentId) -> Publish
         let ignored = ignored.filter(|ignored| !violations.iter().any(|other| is_same_location(other, ignored)));
         violations.extend(ignored.collect::<Vec<_>>());
         violations.extend(check_operation_endpoints(agent));
-        violations.extend(check_operation_schemas(agent, &budget(&agent.id)));
+        let budget = budget(agent);
+        violations.extend(budget.unsupported.iter().map(|why| violation_from_problem(why)));
+        violations.extend(check_operation_schemas(agent, &budget));
     }
     match agent {
         Some(agent) if violations.is_empty() => Ok(agent),

@@ -1,7 +1,7 @@
 //! Writes to the registry: authorises the publisher, validates the document, and reports why a write was refused.
 
 use super::{
-    document_validation::{self, ValidDocument, invalid_document, violation},
+    document_validation::{self, ValidDocument, document_of_card, invalid_document, violation},
     publish_rules::{DocumentLimits, PublishRules, WriteAccess},
     published_document::{PublishOutcome, PublishedDocument},
     published_feed::RevisionTracker,
@@ -62,14 +62,15 @@ impl ServerLocks {
 }
 
 impl DocumentWrites<'_> {
-    /// `POST /agents`: publishes a new document, or changes the publisher's own with this id. A missing `id` is
-    /// assigned. On return the change is durable.
+    /// `POST /agents`: publishes a new document or A2A card, or changes the publisher's own with this id. A missing `id`
+    /// is assigned; that of a card is made from its name. On return the change is durable.
     ///
     /// # Errors
     /// `InvalidInput` with every violation, `PermissionDenied`, `Conflict` where another publisher owns the id,
     /// `Overloaded` where the store cannot be reached.
-    pub async fn publish(&self, publisher: Publisher<'_>, mut document: Value) -> Result<PublishOutcome> {
+    pub async fn publish(&self, publisher: Publisher<'_>, document: Value) -> Result<PublishOutcome> {
         self.rules.require_publisher(publisher)?;
+        let mut document = document_of_card(document)?;
         if let Value::Object(members) = &mut document
             && members.get("id").is_none_or(Value::is_null)
         {
@@ -92,7 +93,7 @@ impl DocumentWrites<'_> {
         precondition: &WritePrecondition,
     ) -> Result<PublishOutcome> {
         let access = self.rules.authorize_write(publisher, id)?;
-        let document = with_id_of_path(id, document)?;
+        let document = document_of_card(with_id_of_path(id, document)?)?;
         let valid_document = self.rules.validate_document(publisher.owner_key, document).await?;
         self.store_document(access, valid_document, precondition.clone(), WriteTarget::Agent).await
     }

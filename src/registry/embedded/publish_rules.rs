@@ -8,7 +8,7 @@ use super::{
     publisher::Publisher,
 };
 use crate::{
-    agent::{AgentId, EndpointOrigin},
+    agent::{Agent, AgentId, EndpointOrigin},
     fault::{Fault, FaultCode, Result},
     net::AddressPolicy,
     store::{DeletedId, StoredDocument},
@@ -134,8 +134,8 @@ impl PublishRules {
     /// `InvalidInput` with every violation.
     pub(super) async fn validate_document(&self, publisher: &str, document: Value) -> Result<ValidDocument> {
         let (ownership, publisher) = (self.ownership.load_full(), publisher.to_owned());
-        let budget = move |id: &AgentId| match ownership {
-            Some(ownership) => ownership.publisher_budget(&publisher, id),
+        let budget = move |agent: &Agent| match ownership {
+            Some(ownership) => ownership.publisher_budget(&publisher, agent),
             None => PublisherBudget::default(),
         };
         validate_document(document, budget).await

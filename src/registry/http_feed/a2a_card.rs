@@ -2,19 +2,25 @@
 //! `message`, which is the default of a call that names no operation. Member `agent_card` keeps the original card.
 
 use super::{
+    conversion_error::ConversionError,
+    document_location::DocumentLocation,
     json_members::{get_member, object_array, quote_name, string_array, text_member},
     security_schemes,
     slug::{MESSAGE_OPERATION, operation_name, slug},
 };
-use crate::{net::Url, resolver::endpoint_hints};
+use crate::resolver::endpoint_hints::{binding_names, card_interfaces};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// Converts the card that was read from `base`; its list calls it `listed_name`.
+/// Converts the card that was read at `location`; its list calls it `listed_name`.
 ///
 /// # Errors
 /// Why the card's agent cannot be called through the gateway.
-pub(super) fn convert_card(card: Map<String, Value>, listed_name: Option<&str>, base: &Url) -> Result<Value, String> {
+pub(super) fn convert_card(
+    card: Map<String, Value>,
+    listed_name: Option<&str>,
+    location: DocumentLocation<'_>,
+) -> Result<Value, ConversionError> {
     let name = text_member(&card, "name").ok_or("name: is required")?.to_owned();
     let (operations, tags) = skill_operations(&card)?;
     let capabilities: Vec<Value> = operations.iter().filter_map(|operation| operation.get("name").cloned()).collect();
@@ -22,7 +28,7 @@ pub(super) fn convert_card(card: Map<String, Value>, listed_name: Option<&str>, 
     let mut put = |name: &str, value: Value| drop(document.insert(name.to_owned(), value));
     put("id", slug(listed_name.unwrap_or(&name)).into());
     put("name", name.into());
-    put("endpoint", endpoint_hints::card_interface_url(&card, base)?.into());
+    put("endpoint", json_rpc_url(&card, location)?.into());
     for field in ["description", "version"] {
         if let Some(value) = get_member(&card, field) {
             put(field, value.clone());
@@ -42,6 +48,21 @@ pub(super) fn convert_card(card: Map<String, Value>, listed_name: Option<&str>, 
     put("tags", tags.into());
     put("agent_card", Value::Object(card));
     Ok(Value::Object(document))
+}
+
+/// Returns the URL of the card's first JSON-RPC interface.
+fn json_rpc_url(card: &Map<String, Value>, location: DocumentLocation<'_>) -> Result<String, ConversionError> {
+    let interfaces = card_interfaces(card)?;
+    match interfaces.iter().find_map(|interface| interface.url_for("JSONRPC")) {
+        Some(url) => location.resolve(url).map(String::from).map_err(|why| format!("url: {why}").into()),
+        None if !interfaces.iter().any(|interface| interface.binding.is_some() && interface.url.is_some()) => {
+            Err("supportedInterfaces: must have an interface with protocolBinding JSONRPC and a url".into())
+        }
+        None => Err(ConversionError::unsupported(format!(
+            "is an A2A card with the interfaces {} only (the gateway calls JSONRPC)",
+            binding_names(&interfaces)
+        ))),
+    }
 }
 
 /// Returns one operation for each skill, and the tags of all skills.

@@ -4,9 +4,12 @@
 //! content stays.
 
 use super::{
-    entry_classifier::{ClassifiedEntry, ConvertedDocument, EntryClassifier, rejected_document},
+    catalog_tree::{CatalogTree, TreeEntries},
+    conversion_error::ConversionError,
+    converted_document::ConvertedDocument,
+    entry_classifier::{ClassifiedEntry, EntryClassifier, EntryLink},
     linked_documents::{DocumentLink, LinkedDocuments},
-    pagination::{DigestKey, ListReader},
+    pagination::DigestKey,
 };
 use crate::{
     net::Url,
@@ -20,9 +23,6 @@ use crate::{
 use serde_json::Value;
 use std::{sync::Arc, time::Duration};
 
-/// Maximum duration of reading one list with all its pages.
-const LIST_TIMEOUT: Duration = Duration::from_secs(120);
-
 /// Number of polls that may fail because documents are still being fetched, before the first accepted result.
 const MAX_INCOMPLETE_POLLS: u8 = 3;
 
@@ -30,7 +30,7 @@ const MAX_INCOMPLETE_POLLS: u8 = 3;
 pub(super) struct RegistryCrawler {
     client: ConditionalClient,
     classifier: EntryClassifier,
-    pages: ListReader,
+    catalogs: CatalogTree,
     documents: LinkedDocuments,
     reported_digest: Option<DigestKey>,
     accepted_digest: Option<DigestKey>,
@@ -48,7 +48,7 @@ impl RegistryCrawler {
         Self {
             client,
             classifier,
-            pages: ListReader::new(start_urls),
+            catalogs: CatalogTree::new(start_urls),
             documents: LinkedDocuments::default(),
             reported_digest: None,
             accepted_digest: None,
@@ -80,7 +80,7 @@ impl RegistryCrawler {
             return Ok(());
         }
         self.classifier.signature_policy.trusted_keys = Some(Arc::new(keys));
-        self.pages.clear();
+        self.catalogs.clear();
         // Recorded at last: after a poll that is cancelled here, the next one converts again.
         self.domain_keys = Value::Null;
         self.documents.convert_again(&self.classifier).await?;
@@ -90,50 +90,55 @@ impl RegistryCrawler {
 
     async fn crawl(&mut self) -> Result<PollResult, String> {
         self.update_domain_keys().await?;
-        let read = tokio::time::timeout(LIST_TIMEOUT, self.pages.read_all(&self.client, &self.classifier)).await;
-        let entries =
-            read.map_err(|_| format!("{}: reading the list takes longer than {LIST_TIMEOUT:?}", self.client.url()))??;
-        let links = entries.iter().filter_map(|entry| match self.pages.entry(entry) {
-            Some(ClassifiedEntry::Link { url, listed_name }) => {
-                Some(DocumentLink { entry: *entry, url, listed_name: listed_name.as_deref() })
-            }
+        let tree = self.catalogs.read_all(&self.client, &self.classifier).await?;
+        let links = tree.entries.iter().filter_map(|entry| match self.catalogs.entry(entry) {
+            Some(ClassifiedEntry::Link(link)) => Some(DocumentLink { entry: entry.key, link }),
             _ => None,
         });
         let (due, incomplete) = self.documents.plan_fetches(links);
         let incomplete = self.documents.fetch(due, &self.client, &self.classifier).await? || incomplete;
-        if incomplete && self.accepted_digest.is_none() && self.incomplete_polls < MAX_INCOMPLETE_POLLS {
+        if (incomplete || tree.is_incomplete)
+            && self.accepted_digest.is_none()
+            && self.incomplete_polls < MAX_INCOMPLETE_POLLS
+        {
             // What was in force before this feed was created may be more than what is fetched so far.
             self.incomplete_polls += 1;
             return Err(format!("{}: documents are still being fetched", self.client.url()));
         }
-        self.build_result(&entries, incomplete)
+        self.build_result(&tree, incomplete)
     }
 
     /// Returns the documents, if they differ from the last acknowledged result.
-    fn build_result(&mut self, entries: &[DigestKey], incomplete: bool) -> Result<PollResult, String> {
+    fn build_result(&mut self, tree: &TreeEntries, incomplete: bool) -> Result<PollResult, String> {
         let (mut documents, mut usable_count, mut digest, mut first_error) = (Vec::new(), 0, Vec::new(), None);
-        for entry in entries {
-            let document = match self.pages.entry(entry) {
+        for entry in &tree.entries {
+            let document = match self.catalogs.entry(entry) {
                 Some(ClassifiedEntry::Document(ready)) => Ok(ready.to_raw_document()),
-                Some(ClassifiedEntry::Invalid(why)) => Err(why.clone()),
-                Some(ClassifiedEntry::Link { url, listed_name }) => {
-                    match self.documents.get(url, listed_name.as_deref()) {
-                        Some(document) => document
-                            .as_ref()
-                            .map(ConvertedDocument::to_raw_document)
-                            .map_err(|why| prefix_reason(listed_name, url, why)),
-                        None => continue,
+                Some(ClassifiedEntry::Refused(error)) => Err(error.clone()),
+                Some(ClassifiedEntry::Link(link)) => match self.documents.get(link) {
+                    Some(document) => {
+                        let ready = document.as_ref().map(ConvertedDocument::to_raw_document);
+                        ready.map_err(|error| error.clone().map_reason(|why| prefix_reason(link, why)))
                     }
-                }
-                None => continue,
+                    None => continue,
+                },
+                Some(ClassifiedEntry::Catalog(_)) => match self.catalogs.reason_not_followed(entry) {
+                    Some(why) => Err(ConversionError::unsupported(why)),
+                    None => continue,
+                },
+                Some(ClassifiedEntry::InlineCatalog(_)) | None => continue,
             };
             usable_count += usize::from(document.is_ok());
-            let document = document.unwrap_or_else(|why| {
-                let document = rejected_document(&why);
-                first_error.get_or_insert(why);
+            let document = document.unwrap_or_else(|error| {
+                let document = error.to_raw_document();
+                // Entries that are no agents do not make a list unusable.
+                if let ConversionError::Invalid(why) = error {
+                    first_error.get_or_insert(why);
+                }
                 document
             });
             digest.extend_from_slice(&document.digest);
+            document.notes.iter().for_each(|note| digest.extend_from_slice(note.as_bytes()));
             documents.push(document);
         }
         if let Some(why) = first_error.filter(|_| usable_count == 0 && self.had_agents) {
@@ -152,9 +157,12 @@ impl RegistryCrawler {
         Ok(result)
     }
 
-    /// Returns the error of documents that cannot be fetched again, if it is new: their previous content stays.
+    /// Returns the error of documents and nested catalogues that cannot be read again, if it is new: their previous
+    /// content stays.
     fn error_part(&mut self) -> Option<FeedPart> {
-        let summary = self.documents.error_summary();
+        let errors: Vec<String> =
+            [self.documents.error_summary(), self.catalogs.error_summary()].into_iter().flatten().collect();
+        let summary = (!errors.is_empty()).then(|| errors.join("; "));
         if summary == self.error {
             return None;
         }
@@ -175,8 +183,8 @@ fn parse_domain_keys(url: &Url, response: &FetchedDocument) -> Result<(TrustedKe
     Ok((keys, jwks.get_mut("keys").map(Value::take).unwrap_or_default()))
 }
 
-fn prefix_reason(listed_name: &Option<String>, url: &Url, why: &str) -> String {
-    let name = listed_name.as_deref().unwrap_or(url.as_str());
+fn prefix_reason(link: &EntryLink, why: &str) -> String {
+    let name = link.listed_name.as_deref().unwrap_or(link.url.as_str());
     format!("{}: {why}", super::json_members::quote_name(name))
 }
 

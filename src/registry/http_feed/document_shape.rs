@@ -1,6 +1,7 @@
 //! Recognises the shapes of documents, and unwraps envelopes.
 
 use super::{
+    conversion_error::ConversionError,
     json_members::{get_member, quote_name, text_member},
     slug::slug,
 };
@@ -27,43 +28,94 @@ pub(super) fn is_catalog_entry(members: &Map<String, Value>) -> bool {
     has_card && !has_any(&["skills", "endpoint", "endpoints", "supportedInterfaces"])
 }
 
-/// Returns whether catalogs use this media type for agents; without a type, the document decides.
-pub(super) fn is_agent_media_type(media: &str) -> bool {
-    let media = media.to_ascii_lowercase();
-    media.is_empty() || media.contains("a2a") || media.contains("agent")
+/// What the type of a catalogue's entry says about its document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CatalogEntryType {
+    /// An agent's document, of the form that its members show; so is an entry without a type.
+    Agent,
+    /// An AI Catalog.
+    Catalog,
+    /// The card of an MCP server.
+    McpServer,
+    /// Something else, such as a skill or a data set.
+    Other,
+}
+
+impl CatalogEntryType {
+    /// Returns what this media type means in catalogues.
+    pub(super) fn of_media_type(media: &str) -> Self {
+        let media = media.to_ascii_lowercase();
+        let has = |word: &str| media.contains(word);
+        if has("ai-catalog") {
+            Self::Catalog
+        } else if has("mcp") {
+            Self::McpServer
+        } else if media.is_empty() || has("a2a") || has("agent") || has("openapi") {
+            Self::Agent
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// How a document is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum DocumentForm {
+    /// In the form that its members show.
+    #[default]
+    OfMembers,
+    /// As the card of an MCP server, because its list says so.
+    McpServer,
+}
+
+/// The content of an envelope.
+#[derive(Debug)]
+pub(super) struct Unwrapped {
+    pub(super) members: Map<String, Value>,
+    pub(super) form: DocumentForm,
 }
 
 /// Returns the content of an envelope: agentregistry's, or a lone member `agent`.
 ///
 /// # Errors
-/// The envelope has another kind than Agent, or an agent without an endpoint.
-pub(super) fn unwrap_envelope(members: &Map<String, Value>) -> Result<Option<Map<String, Value>>, String> {
+/// The envelope has neither an agent nor an MCP server, or an agent without an endpoint.
+pub(super) fn unwrap_envelope(members: &Map<String, Value>) -> Result<Option<Unwrapped>, ConversionError> {
     if members.contains_key("apiVersion") && members.get("spec").is_some_and(Value::is_object) {
         return unwrap_agentregistry_entry(members).map(Some);
     }
     let envelope = members.len() <= 3 && !members.contains_key("id");
-    Ok(members.get("agent").and_then(Value::as_object).filter(|_| envelope).cloned())
+    let agent = members.get("agent").and_then(Value::as_object).filter(|_| envelope).cloned();
+    Ok(agent.map(|members| Unwrapped { members, form: DocumentForm::OfMembers }))
 }
 
 /// Unwraps an entry of agentregistry: `spec` describes the agent, `metadata` has its name.
-fn unwrap_agentregistry_entry(entry: &Map<String, Value>) -> Result<Map<String, Value>, String> {
-    if let Some(other) = text_member(entry, "kind").filter(|kind| !kind.to_ascii_lowercase().contains("agent")) {
-        return Err(format!("is of kind {}, not Agent", quote_name(other)));
+fn unwrap_agentregistry_entry(entry: &Map<String, Value>) -> Result<Unwrapped, ConversionError> {
+    let kind = text_member(entry, "kind").unwrap_or("Agent");
+    let is_mcp_server = kind.to_ascii_lowercase().contains("mcp");
+    if !is_mcp_server && !kind.to_ascii_lowercase().contains("agent") {
+        return Err(ConversionError::unsupported(format!("is of kind {}, which is not an agent", quote_name(kind))));
     }
     let object_member = |name: &str| entry.get(name).and_then(Value::as_object).cloned().unwrap_or_default();
     let (metadata, mut spec) = (object_member("metadata"), object_member("spec"));
     if let Some(Value::Object(card)) = get_member(&spec, "agentCard").or_else(|| get_member(&spec, "card")) {
-        return Ok(card.clone());
+        return Ok(Unwrapped { members: card.clone(), form: DocumentForm::OfMembers });
     }
     let name = text_member(&metadata, "name")
         .or_else(|| text_member(&spec, "name"))
         .ok_or("metadata.name: is required")?
         .to_owned();
+    let version = text_member(&metadata, "version").or_else(|| text_member(&metadata, "tag")).map(str::to_owned);
+    if is_mcp_server {
+        spec.insert("name".to_owned(), name.into());
+        if let Some(version) = version {
+            spec.entry("version").or_insert_with(|| version.into());
+        }
+        return Ok(Unwrapped { members: spec, form: DocumentForm::McpServer });
+    }
     let title =
         ["title", "displayName"].into_iter().find_map(|field| text_member(&spec, field)).unwrap_or(&name).to_owned();
     let remote = get_member(&spec, "remote").or_else(|| get_member(&spec, "remotes")?.as_array()?.first());
     let remote = remote.and_then(|remote| remote.get("url")).cloned();
-    let version = text_member(&metadata, "version").or_else(|| text_member(&metadata, "tag")).map(str::to_owned);
     spec.entry("id").or_insert_with(|| slug(&name).into());
     spec.entry("name").or_insert_with(|| title.into());
     for (field, value) in [("endpoint", remote), ("version", version.map(Value::from))] {
@@ -75,5 +127,5 @@ fn unwrap_agentregistry_entry(entry: &Map<String, Value>) -> Result<Map<String, 
         let url = spec.get("url").cloned().ok_or("spec: must have endpoint, url or remote.url")?;
         spec.insert("endpoint".to_owned(), url);
     }
-    Ok(spec)
+    Ok(Unwrapped { members: spec, form: DocumentForm::OfMembers })
 }

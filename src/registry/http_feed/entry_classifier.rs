@@ -5,20 +5,21 @@
 use super::{
     a2a_card, agent_framework,
     agent_uri_descriptor::{self, OperationAddressing},
-    document_shape::{is_agent_media_type, is_aidip_document, is_catalog_entry, unwrap_envelope},
+    conversion_error::ConversionError,
+    converted_document::ConvertedDocument,
+    document_location::DocumentLocation,
+    document_shape::{CatalogEntryType, DocumentForm, is_aidip_document, is_catalog_entry, unwrap_envelope},
     json_members::{quote_name, text_member},
     list_parser::{self, RawEntry},
+    mcp_server_card, openapi_document,
     slug::slug,
 };
 use crate::{
     agent::{EndpointScheme, SchemeSplit},
     net::Url,
-    registry::{
-        DocumentBody, RawDocument, SourceKind, conditional_get::FetchedDocument, document_parser,
-        signature_policy::SignaturePolicy,
-    },
+    registry::{SourceKind, conditional_get::FetchedDocument, document_parser, signature_policy::SignaturePolicy},
     resolver::endpoint_hints,
-    values::{json::type_name, sha256},
+    values::json::type_name,
 };
 use bytes::Bytes;
 use serde_json::{Map, Value};
@@ -50,38 +51,23 @@ const SUMMARY_MEMBERS: &[&str] = &[
 pub(super) enum ClassifiedEntry {
     /// An agent's document.
     Document(ConvertedDocument),
-    /// The URL of the document, and the name by which the list knows it.
-    Link { url: Url, listed_name: Option<String> },
-    /// Neither of these, and why.
-    Invalid(String),
+    /// A link to the document.
+    Link(EntryLink),
+    /// The URL of a catalogue.
+    Catalog(Url),
+    /// The entries of a catalogue within the list.
+    InlineCatalog(Vec<RawEntry>),
+    /// None of these, and why.
+    Refused(ConversionError),
 }
 
-/// A converted document that the catalogue has not validated yet.
+/// A link to an agent's document.
 #[derive(Clone, Debug)]
-pub(super) struct ConvertedDocument {
-    text: Bytes,
-    digest: [u8; 32],
-}
-
-impl ConvertedDocument {
-    fn new(text: Bytes) -> Result<Self, String> {
-        match text.len() {
-            0..=document_parser::MAX_DOCUMENT_SIZE => Ok(Self { digest: sha256(&text), text }),
-            size => Err(document_parser::size_error(size)),
-        }
-    }
-
-    pub(super) fn size(&self) -> usize {
-        self.text.len()
-    }
-
-    pub(super) fn into_text(self) -> Bytes {
-        self.text
-    }
-
-    pub(super) fn to_raw_document(&self) -> RawDocument {
-        RawDocument::new(self.digest, DocumentBody::Text(self.text.clone()))
-    }
+pub(super) struct EntryLink {
+    pub(super) url: Url,
+    /// The name by which the list knows the document.
+    pub(super) listed_name: Option<String>,
+    pub(super) form: DocumentForm,
 }
 
 /// A document that a list links to, as its server sent it.
@@ -90,6 +76,17 @@ pub(super) struct LinkedDocument {
     pub(super) response: FetchedDocument,
     /// The name by which the list knows it.
     pub(super) listed_name: Option<String>,
+    pub(super) form: DocumentForm,
+}
+
+/// What is known about a document from its list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListedDocument<'a> {
+    /// The name by which the list knows it.
+    pub(super) listed_name: Option<&'a str>,
+    /// Where the document was read.
+    pub(super) base: &'a Url,
+    pub(super) form: DocumentForm,
 }
 
 /// A document without its envelope, whose signatures are valid.
@@ -97,16 +94,12 @@ pub(super) struct LinkedDocument {
 pub(super) struct OpenedDocument {
     /// The members that the signature covers.
     pub(super) members: Map<String, Value>,
+    form: DocumentForm,
     was_wrapped: bool,
 }
 
 /// The converted document, or why it is rejected.
-pub(super) type ConversionResult = Result<ConvertedDocument, String>;
-
-/// Returns an invalid entry in the form that the catalogue rejects with this reason.
-pub(super) fn rejected_document(why: &str) -> RawDocument {
-    RawDocument::new(sha256(format!("refused: {why}").as_bytes()), DocumentBody::Invalid(why.to_owned()))
-}
+pub(super) type ConversionResult = Result<ConvertedDocument, ConversionError>;
 
 /// Permits of the threads that classify. There is one for all sources: the authors of documents and the
 /// servers with the keys decide how long each takes.
@@ -159,9 +152,10 @@ impl EntryClassifier {
     /// The content is no agent document, such as half of one: it says nothing about the agent.
     pub(super) async fn convert_linked(&self, linked: LinkedDocument) -> Result<ConversionResult, String> {
         let convert = move |this: &Self| {
-            let LinkedDocument { response, listed_name } = linked;
+            let LinkedDocument { response, listed_name, form } = linked;
             let value = this.parse_document(&response.body)?;
-            Ok(this.convert(value, &response.body, listed_name.as_deref(), &response.url))
+            let entry = ListedDocument { listed_name: listed_name.as_deref(), base: &response.url, form };
+            Ok(this.convert(value, &response.body, entry))
         };
         self.run_on_blocking_thread(convert).await?
     }
@@ -177,10 +171,13 @@ impl EntryClassifier {
     /// Classifies an entry of the list that was read from `base`.
     pub(super) fn classify_entry(&self, raw: &RawEntry, base: &Url) -> ClassifiedEntry {
         let classified = match &raw.error {
-            Some(why) => Err(why.clone()),
-            None => self.parse(&raw.text).and_then(|value| self.classify_value(value, raw, base)),
+            Some(why) => Err(why.clone().into()),
+            None => match self.parse(&raw.text) {
+                Ok(value) => self.classify_value(value, raw, base),
+                Err(why) => Err(why.into()),
+            },
         };
-        classified.unwrap_or_else(|why| ClassifiedEntry::Invalid(label_reason(raw, &why)))
+        classified.unwrap_or_else(|error| ClassifiedEntry::Refused(error.map_reason(|why| label_reason(raw, why))))
     }
 
     /// Parses a document that its list links to.
@@ -189,8 +186,9 @@ impl EntryClassifier {
     /// The content is no agent document, such as half of one: it says nothing about the agent.
     fn parse_document(&self, text: &Bytes) -> Result<Value, String> {
         let value = self.parse(text)?;
-        let names_agent =
-            ["id", "name", "identifier", "agent", "metadata"].iter().any(|field| value.get(field).is_some());
+        let names_agent = ["id", "name", "identifier", "agent", "metadata", "openapi", "swagger", "serverInfo"]
+            .iter()
+            .any(|field| value.get(field).is_some());
         if names_agent {
             Ok(value)
         } else {
@@ -202,12 +200,16 @@ impl EntryClassifier {
         document_parser::parse_value(document_parser::document_body(text.clone()))
     }
 
-    fn classify_value(&self, value: Value, raw: &RawEntry, base: &Url) -> Result<ClassifiedEntry, String> {
+    fn classify_value(&self, value: Value, raw: &RawEntry, base: &Url) -> Result<ClassifiedEntry, ConversionError> {
         let name = raw.name.as_deref();
+        let form = DocumentForm::OfMembers;
         let members = match value {
-            Value::String(url) => return document_link(&url, name, base),
+            Value::String(url) => {
+                let link = EntryLink { url: document_link(&url, base)?, listed_name: name.map(str::to_owned), form };
+                return Ok(ClassifiedEntry::Link(link));
+            }
             Value::Object(members) => members,
-            other => return Err(format!("an entry must be an object, not {}", type_name(&other))),
+            other => return Err(format!("an entry must be an object, not {}", type_name(&other)).into()),
         };
         if is_catalog_entry(&members) {
             return self.classify_catalog_entry(members, base);
@@ -219,9 +221,10 @@ impl EntryClassifier {
                 path.pop_if_empty().push(id);
             });
             path.map_err(|()| "documents cannot be below the URL of the list".to_owned())?;
-            return Ok(ClassifiedEntry::Link { url, listed_name: None });
+            return Ok(ClassifiedEntry::Link(EntryLink { url, listed_name: None, form }));
         }
-        self.convert(Value::Object(members), &raw.text, name, base).map(ClassifiedEntry::Document)
+        let entry = ListedDocument { listed_name: name, base, form };
+        self.convert(Value::Object(members), &raw.text, entry).map(ClassifiedEntry::Document)
     }
 
     /// Returns the id of an entry that has no more members than a summary.
@@ -238,45 +241,67 @@ impl EntryClassifier {
             .filter(|id| links_document && id.len() <= MAX_ID_LENGTH && !matches!(*id, "." | ".."))
     }
 
-    /// Classifies an entry of an AI Catalog or ARD registry: a card by URL or inline.
-    fn classify_catalog_entry(&self, mut entry: Map<String, Value>, base: &Url) -> Result<ClassifiedEntry, String> {
+    /// Classifies an entry of an AI Catalog or ARD registry: a document or a catalogue, by URL or inline.
+    fn classify_catalog_entry(
+        &self,
+        mut entry: Map<String, Value>,
+        base: &Url,
+    ) -> Result<ClassifiedEntry, ConversionError> {
         let media = text_member(&entry, "type").or_else(|| text_member(&entry, "mediaType")).unwrap_or_default();
-        if !is_agent_media_type(media) {
-            return Err(format!("is of type {}, which is not an agent", quote_name(media)));
-        }
-        let name =
+        let entry_type = CatalogEntryType::of_media_type(media);
+        let form = match entry_type {
+            CatalogEntryType::Agent | CatalogEntryType::Catalog => DocumentForm::OfMembers,
+            CatalogEntryType::McpServer => DocumentForm::McpServer,
+            CatalogEntryType::Other => {
+                let why = format!("is of type {}, which is not an agent", quote_name(media));
+                return Err(ConversionError::unsupported(why));
+            }
+        };
+        let listed_name =
             ["identifier", "id", "name"].into_iter().find_map(|field| text_member(&entry, field)).map(str::to_owned);
-        let inline = ["data", "card", "content"].into_iter().find_map(|field| entry.remove(field));
-        match inline.filter(|value| !value.is_null()) {
-            Some(value) => self.convert(value, &Bytes::new(), name.as_deref(), base).map(ClassifiedEntry::Document),
-            None => match text_member(&entry, "url").or_else(|| text_member(&entry, "href")) {
-                Some(url) => document_link(url, name.as_deref(), base),
-                None => Err("has neither a url nor data".to_owned()),
-            },
-        }
+        let inline = ["data", "card", "content", "inline"].into_iter().find_map(|field| entry.remove(field));
+        let inline = inline.filter(|value| !value.is_null());
+        let link = || match text_member(&entry, "url").or_else(|| text_member(&entry, "href")) {
+            Some(url) => document_link(url, base),
+            None => Err("has neither a url nor data".to_owned()),
+        };
+        Ok(match (entry_type, inline) {
+            (CatalogEntryType::Catalog, Some(catalog)) => {
+                let list = list_parser::parse_page(base, &catalog.to_string().into())?;
+                ClassifiedEntry::InlineCatalog(list.entries)
+            }
+            (CatalogEntryType::Catalog, None) => ClassifiedEntry::Catalog(link()?),
+            (_, Some(value)) => {
+                let entry = ListedDocument { listed_name: listed_name.as_deref(), base, form };
+                ClassifiedEntry::Document(self.convert(value, &Bytes::new(), entry)?)
+            }
+            (_, None) => ClassifiedEntry::Link(EntryLink { url: link()?, listed_name, form }),
+        })
     }
 
     /// Converts a document of any shape; `original` is its text, where the list has it as a text of its own.
-    pub(super) fn convert(
-        &self,
-        value: Value,
-        original: &Bytes,
-        listed_name: Option<&str>,
-        base: &Url,
-    ) -> Result<ConvertedDocument, String> {
-        let OpenedDocument { members, was_wrapped } = self.open_document(value)?;
-        let original = if was_wrapped { &Bytes::new() } else { original };
-        self.convert_opened(members, original, listed_name, base)
+    fn convert(&self, value: Value, original: &Bytes, entry: ListedDocument<'_>) -> ConversionResult {
+        let opened = self.open_document(value)?;
+        let original = if opened.was_wrapped { &Bytes::new() } else { original };
+        let form = if entry.form == DocumentForm::OfMembers { opened.form } else { entry.form };
+        self.convert_opened(opened.members, original, ListedDocument { form, ..entry })
     }
 
     /// Takes a document out of its envelope and verifies its signatures.
-    pub(super) fn open_document(&self, value: Value) -> Result<OpenedDocument, String> {
+    pub(super) fn open_document(&self, value: Value) -> Result<OpenedDocument, ConversionError> {
         let Value::Object(members) = value else {
-            return Err(format!("an agent's document must be an object, not {}", type_name(&value)));
+            return Err(format!("an agent's document must be an object, not {}", type_name(&value)).into());
         };
-        let unwrapped = unwrap_envelope(&members)?;
-        let was_wrapped = unwrapped.is_some();
-        Ok(OpenedDocument { members: self.verify_signatures(unwrapped.unwrap_or(members))?, was_wrapped })
+        Ok(match unwrap_envelope(&members)? {
+            Some(unwrapped) => {
+                let members = self.verify_signatures(unwrapped.members)?;
+                OpenedDocument { members, form: unwrapped.form, was_wrapped: true }
+            }
+            None => {
+                let form = DocumentForm::OfMembers;
+                OpenedDocument { members: self.verify_signatures(members)?, form, was_wrapped: false }
+            }
+        })
     }
 
     /// Converts the members of an opened document.
@@ -284,17 +309,25 @@ impl EntryClassifier {
         &self,
         members: Map<String, Value>,
         original: &Bytes,
-        listed_name: Option<&str>,
-        base: &Url,
-    ) -> Result<ConvertedDocument, String> {
+        entry: ListedDocument<'_>,
+    ) -> ConversionResult {
+        let ListedDocument { listed_name, base, form } = entry;
+        let location = DocumentLocation::Url(base);
         let urn = listed_name.filter(|name| name.starts_with("urn:"));
-        let mut document = if endpoint_hints::is_a2a_card(&members) {
-            a2a_card::convert_card(members, listed_name, base)?
+        let mut notes = Vec::new();
+        let mut document = if form == DocumentForm::McpServer || mcp_server_card::is_mcp_server_card(&members) {
+            mcp_server_card::convert_mcp_server(members, listed_name, location)?
+        } else if endpoint_hints::is_a2a_card(&members) {
+            a2a_card::convert_card(members, listed_name, location)?
+        } else if openapi_document::is_openapi_document(&members) {
+            let converted = openapi_document::convert_openapi(&members, listed_name, location)?;
+            notes = converted.notes;
+            converted.document
         } else if members.get("endpoints").is_some_and(Value::is_array) && !members.contains_key("endpoint") {
             agent_framework::convert_framework_document(members, base)?
         } else if is_aidip_document(&members) {
             reject_local_runtime(&members)?;
-            return convert_aidip(members, original, listed_name, base);
+            return Ok(convert_aidip(members, original, listed_name, base)?);
         } else {
             agent_uri_descriptor::convert_descriptor(members, listed_name, base, self.operation_addressing)?
         };
@@ -302,7 +335,7 @@ impl EntryClassifier {
         if let (Some(urn), Value::Object(members)) = (urn, &mut document) {
             members.entry("identifier").or_insert_with(|| urn.into());
         }
-        ConvertedDocument::new(document.to_string().into())
+        Ok(ConvertedDocument::new(document.to_string().into(), notes)?)
     }
 
     /// Returns the members that the signature covers, or all where no keys are configured.
@@ -352,14 +385,15 @@ fn convert_aidip(
     let id = listed_name.filter(|_| !members.contains_key("id")).map(slug);
     if resolved.is_none() && id.is_none() && !original.is_empty() && !members.contains_key("signatures") {
         // Copied, so that one document does not keep the whole page in memory.
-        return ConvertedDocument::new(Bytes::copy_from_slice(original));
+        return ConvertedDocument::new(Bytes::copy_from_slice(original), Vec::new());
     }
     members.extend(resolved.map(|url| ("endpoint".to_owned(), String::from(url).into())));
     members.extend(id.map(|id| ("id".to_owned(), id.into())));
-    ConvertedDocument::new(Value::Object(members).to_string().into())
+    ConvertedDocument::new(Value::Object(members).to_string().into(), Vec::new())
 }
 
-fn document_link(url: &str, name: Option<&str>, base: &Url) -> Result<ClassifiedEntry, String> {
+/// Returns the URL of a document or catalogue that an entry links to.
+fn document_link(url: &str, base: &Url) -> Result<Url, String> {
     if url.len() > MAX_URL_LENGTH {
         return Err(format!("the URL of its document has {} bytes (at most {MAX_URL_LENGTH})", url.len()));
     }
@@ -367,8 +401,7 @@ fn document_link(url: &str, name: Option<&str>, base: &Url) -> Result<Classified
     let address = url.strip_prefix("agent://").or_else(|| url.strip_prefix("agent+https://"));
     let url = address.map_or_else(|| url.to_owned(), |rest| format!("https://{rest}"));
     let joined = base.join(&url).ok().filter(|joined| matches!(joined.scheme(), "http" | "https"));
-    let url = joined.ok_or_else(|| format!("the link {} is not a URL over HTTP", quote_name(&url)))?;
-    Ok(ClassifiedEntry::Link { url, listed_name: name.map(str::to_owned) })
+    joined.ok_or_else(|| format!("the link {} is not a URL over HTTP", quote_name(&url)))
 }
 
 /// Prefixes the reason with the name or id of the entry.
@@ -379,7 +412,12 @@ fn label_reason(raw: &RawEntry, why: &str) -> String {
             let (_, range) = members.iter().find(|(name, _)| name == field)?;
             serde_json::from_slice::<String>(&raw.text.slice(range.clone())).ok()
         });
-        texts.into_iter().next()
+        let metadata = || {
+            let (_, range) = members.iter().find(|(name, _)| name == "metadata")?;
+            let metadata: Value = serde_json::from_slice(&raw.text.slice(range.clone())).ok()?;
+            metadata.get("name")?.as_str().map(str::to_owned)
+        };
+        texts.into_iter().next().or_else(metadata)
     };
     match raw.name.clone().or_else(name_in_text) {
         Some(name) => format!("{}: {why}", quote_name(&name)),

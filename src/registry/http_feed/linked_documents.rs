@@ -2,11 +2,12 @@
 //! A document that cannot be fetched keeps its previous content.
 
 use super::{
-    entry_classifier::{ConversionResult, ConvertedDocument, EntryClassifier, LinkedDocument},
+    converted_document::ConvertedDocument,
+    document_shape::DocumentForm,
+    entry_classifier::{ConversionResult, EntryClassifier, EntryLink, LinkedDocument},
     pagination::{DigestKey, digest_key},
 };
 use crate::{
-    net::Url,
     registry::conditional_get::{ConditionalClient, ConditionalResponse},
     values::json::truncate,
 };
@@ -40,8 +41,7 @@ pub(super) struct LinkedDocuments {
 pub(super) struct DocumentLink<'a> {
     /// Digest of the list entry.
     pub(super) entry: DigestKey,
-    pub(super) url: &'a Url,
-    pub(super) listed_name: Option<&'a str>,
+    pub(super) link: &'a EntryLink,
 }
 
 /// A document that was fetched.
@@ -76,16 +76,15 @@ impl ReceivedDocument {
 pub(super) struct DueFetch {
     key: DigestKey,
     entry: DigestKey,
-    url: Url,
-    listed_name: Option<String>,
+    link: EntryLink,
     /// Whether the cached content may still be current.
     conditional: bool,
 }
 
 impl LinkedDocuments {
     /// Returns the document as it was last fetched; `None` where it was not fetched yet.
-    pub(super) fn get(&self, url: &Url, listed_name: Option<&str>) -> Option<&ConversionResult> {
-        self.cache.get(&cache_key(url, listed_name)).map(|cached| &cached.received.document)
+    pub(super) fn get(&self, link: &EntryLink) -> Option<&ConversionResult> {
+        self.cache.get(&cache_key(link)).map(|cached| &cached.received.document)
     }
 
     /// Converts every document again, with the keys that `classifier` has now.
@@ -112,20 +111,14 @@ impl LinkedDocuments {
     /// Returns the links to fetch in this poll, and whether some remain for the next poll.
     pub(super) fn plan_fetches<'a>(&mut self, links: impl Iterator<Item = DocumentLink<'a>>) -> (Vec<DueFetch>, bool) {
         let (mut new, mut old, mut keys) = (Vec::new(), Vec::new(), HashSet::new());
-        for DocumentLink { entry, url, listed_name } in links {
-            let key = cache_key(url, listed_name);
+        for DocumentLink { entry, link } in links {
+            let key = cache_key(link);
             if !keys.insert(key) {
                 continue;
             }
             let cached = self.cache.get(&key);
             let unchanged = cached.is_some_and(|cached| cached.entry == entry && cached.error.is_none());
-            let fetch = DueFetch {
-                key,
-                entry,
-                url: url.clone(),
-                listed_name: listed_name.map(str::to_owned),
-                conditional: unchanged,
-            };
+            let fetch = DueFetch { key, entry, link: link.clone(), conditional: unchanged };
             if unchanged { old.push(fetch) } else { new.push(fetch) }
         }
         self.cache.retain(|key, _| keys.contains(key));
@@ -173,13 +166,13 @@ impl LinkedDocuments {
                         if let Some(cached) = self.cache.get_mut(&fetch.key) {
                             cached.error = Some("all documents together are too large".to_owned());
                         }
-                        return Err(format!("{}: all documents have more than {MAX_TOTAL_SIZE} bytes", fetch.url));
+                        return Err(format!("{}: all documents have more than {MAX_TOTAL_SIZE} bytes", fetch.link.url));
                     }
                     self.cache.insert(fetch.key, CachedDocument { entry: fetch.entry, received, error: None });
                 }
                 (Err(why), Some(cached)) if cached.received.is_current() => cached.error = Some(why),
                 (Err(why), _) => {
-                    let document = Err(format!("the document cannot be fetched: {why}"));
+                    let document = Err(format!("the document cannot be fetched: {why}").into());
                     let received = ReceivedDocument { document, original: None };
                     self.cache.insert(fetch.key, CachedDocument { entry: fetch.entry, received, error: Some(why) });
                 }
@@ -203,20 +196,24 @@ async fn fetch_one(
 
 async fn receive(client: &ConditionalClient, classifier: &EntryClassifier, fetch: &DueFetch) -> FetchResult {
     let response = if fetch.conditional {
-        match client.get(&fetch.url).await? {
+        match client.get(&fetch.link.url).await? {
             ConditionalResponse::NotModified => return Ok(None),
             ConditionalResponse::Modified(response) => response,
         }
     } else {
-        client.get_unconditional(&fetch.url).await?
+        client.get_unconditional(&fetch.link.url).await?
     };
-    let linked = LinkedDocument { response, listed_name: fetch.listed_name.clone() };
+    let linked = LinkedDocument { response, listed_name: fetch.link.listed_name.clone(), form: fetch.link.form };
     let original = classifier.signature_policy.reads_domain_keys.then(|| linked.clone());
-    let document = classifier.convert_linked(linked).await.map_err(|why| format!("{}: {why}", fetch.url))?;
+    let document = classifier.convert_linked(linked).await.map_err(|why| format!("{}: {why}", fetch.link.url))?;
     Ok(Some(ReceivedDocument { document, original }))
 }
 
 /// Returns the cache key of a document: URL and listed name, because one card under two names is two agents.
-fn cache_key(url: &Url, listed_name: Option<&str>) -> DigestKey {
-    digest_key(&[url.as_str().as_bytes(), listed_name.unwrap_or_default().as_bytes()])
+fn cache_key(link: &EntryLink) -> DigestKey {
+    let form: &[u8] = match link.form {
+        DocumentForm::OfMembers => b"",
+        DocumentForm::McpServer => b"mcp",
+    };
+    digest_key(&[link.url.as_str().as_bytes(), link.listed_name.as_deref().unwrap_or_default().as_bytes(), form])
 }

@@ -15,7 +15,17 @@ use std::{collections::HashMap, ops::Range};
 /// Members that may have the list, in order of preference.
 const LIST_MEMBERS: &[&str] = &["agents", "items", "entries"];
 /// Members that only a document has.
-const DOCUMENT_MEMBERS: &[&str] = &["endpoint", "endpoints", "skills", "supportedInterfaces", "transport", "@context"];
+const DOCUMENT_MEMBERS: &[&str] = &[
+    "endpoint",
+    "endpoints",
+    "skills",
+    "supportedInterfaces",
+    "transport",
+    "@context",
+    "openapi",
+    "swagger",
+    "serverInfo",
+];
 /// Members that may have pagination data, besides the top level.
 const PAGINATION_MEMBERS: &[&str] = &["metadata", "meta", "pagination"];
 /// Members that have the cursor of the next page, and the query parameter that takes it.
@@ -131,6 +141,7 @@ fn is_document(members: &MemberRanges) -> bool {
         || has("id")
         || (has("name") && has("url"))
         || has("apiVersion")
+        || (has("name") && (has("remotes") || has("packages")))
         || is_descriptor()
 }
 

@@ -8,7 +8,11 @@
 mod a2a_card;
 mod agent_framework;
 mod agent_uri_descriptor;
+mod catalog_tree;
+mod conversion_error;
+mod converted_document;
 mod crawler;
+mod document_location;
 mod document_shape;
 mod entry_classifier;
 #[cfg(any(test, fuzzing))]
@@ -16,17 +20,24 @@ pub(super) mod fuzz;
 mod json_members;
 mod linked_documents;
 mod list_parser;
+mod mcp_server_card;
+mod openapi_document;
 mod pagination;
 mod security_schemes;
 mod slug;
+mod unlocated_document;
 
+pub(super) use conversion_error::ConversionError;
 pub(super) use entry_classifier::run_classification;
+pub(super) use unlocated_document::{convert_unlocated, is_card};
 
 use super::{Feed, SourceKind, conditional_get::ConditionalClient, signature_policy::SignaturePolicy};
 use crate::net::Url;
 use agent_uri_descriptor::OperationAddressing;
 use bytes::Bytes;
-use entry_classifier::ConvertedDocument;
+use converted_document::ConvertedDocument;
+use document_shape::DocumentForm;
+use entry_classifier::ListedDocument;
 use serde_json::{Map, Value};
 
 /// Opens the feed of a registry of this kind, whose URL `client` has. `operation_paths` says whether the operations of
@@ -64,18 +75,23 @@ impl DocumentConverter {
     ///
     /// # Errors
     /// It is no document, or its signature is not valid.
-    pub(super) fn open(&self, document: Value) -> Result<Map<String, Value>, String> {
+    pub(super) fn open(&self, document: Value) -> Result<Map<String, Value>, ConversionError> {
         self.0.open_document(document).map(|opened| opened.members)
     }
 
-    /// Converts an opened document, which its source calls `listed_name`, to the text of an AIDIP document. Relative
-    /// links are resolved against `base`.
+    /// Converts an opened document, which its source calls `listed_name`, to an AIDIP document. Relative links are
+    /// resolved against `base`.
     ///
     /// # Errors
     /// Why the document is no agent's.
-    pub(super) fn convert(&self, members: Map<String, Value>, listed_name: &str, base: &Url) -> Result<Bytes, String> {
-        let converted = self.0.convert_opened(members, &Bytes::new(), Some(listed_name), base);
-        converted.map(ConvertedDocument::into_text)
+    pub(super) fn convert(
+        &self,
+        members: Map<String, Value>,
+        listed_name: &str,
+        base: &Url,
+    ) -> Result<ConvertedDocument, ConversionError> {
+        let entry = ListedDocument { listed_name: Some(listed_name), base, form: DocumentForm::OfMembers };
+        self.0.convert_opened(members, &Bytes::new(), entry)
     }
 }
 
@@ -85,7 +101,8 @@ impl DocumentConverter {
 /// Why it is no agent's document.
 pub fn convert_published_card(card: Value, agent: &str, url: &Url) -> Result<Bytes, String> {
     let converter = DocumentConverter::new(SourceKind::AgentUri, SignaturePolicy::default());
-    converter.convert(converter.open(card)?, agent, url)
+    let converted = converter.open(card).and_then(|members| converter.convert(members, agent, url));
+    converted.map(ConvertedDocument::into_text).map_err(|why| why.reason().to_owned())
 }
 
 /// Returns the candidate URLs of the list. A URL without a path means the well-known paths of the kind.

@@ -15,10 +15,35 @@ use crate::{
 };
 use std::collections::{HashMap, HashSet};
 
-/// Maximum number of pages of one list.
-const MAX_PAGES: usize = 1_000;
-/// Maximum size in bytes of all pages of one poll.
-const MAX_LIST_SIZE: usize = 256 << 20;
+/// What a list may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ListBudget {
+    /// Number of pages.
+    pub(super) pages: usize,
+    /// Number of entries.
+    pub(super) entries: usize,
+    /// Size of all pages in bytes.
+    pub(super) bytes: usize,
+}
+
+impl ListBudget {
+    /// The budget of one poll of a source.
+    pub(super) const POLL: Self = Self { pages: 1_000, entries: MAX_AGENTS, bytes: 256 << 20 };
+
+    /// Returns what is left after a list took `used`.
+    pub(super) fn without(self, used: Self) -> Self {
+        Self {
+            pages: self.pages.saturating_sub(used.pages),
+            entries: self.entries.saturating_sub(used.entries),
+            bytes: self.bytes.saturating_sub(used.bytes),
+        }
+    }
+
+    /// Returns whether `used` is within the budget.
+    pub(super) fn allows(self, used: Self) -> bool {
+        used.pages <= self.pages && used.entries <= self.entries && used.bytes <= self.bytes
+    }
+}
 
 /// Number of entries that are classified together, between those of other sources. The digests of a long list take long
 /// too, so that the task yields after as many.
@@ -37,6 +62,8 @@ pub(super) struct ListReader {
     found_at: Option<usize>,
     pages: HashMap<Url, CachedPage>,
     entries: HashMap<DigestKey, ClassifiedEntry>,
+    /// The entries when all pages were last read.
+    last_read: Vec<DigestKey>,
 }
 
 /// A page as it was last read.
@@ -48,13 +75,30 @@ struct CachedPage {
 
 impl ListReader {
     pub(super) fn new(start_urls: Vec<Url>) -> Self {
-        Self { start_urls, found_at: None, pages: HashMap::new(), entries: HashMap::new() }
+        Self { start_urls, found_at: None, pages: HashMap::new(), entries: HashMap::new(), last_read: Vec::new() }
     }
 
     /// Discards the entries, so that the next poll classifies every one again.
     pub(super) fn clear(&mut self) {
         self.pages.clear();
         self.entries.clear();
+        self.last_read.clear();
+    }
+
+    /// Returns the URLs of the pages that were read.
+    pub(super) fn page_urls(&self) -> impl Iterator<Item = &Url> {
+        self.pages.keys()
+    }
+
+    /// Returns the entries when all pages were last read; later failures do not change them.
+    pub(super) fn last_read(&self) -> &[DigestKey] {
+        &self.last_read
+    }
+
+    /// Returns what the list takes now.
+    pub(super) fn size(&self) -> ListBudget {
+        let bytes = self.pages.values().map(|page| page.size).sum();
+        ListBudget { pages: self.pages.len(), entries: self.last_read.len(), bytes }
     }
 
     /// Returns the classified entry.
@@ -65,17 +109,22 @@ impl ListReader {
     /// Reads all pages and returns their entries.
     ///
     /// # Errors
-    /// A page cannot be read, or the list exceeds the bounds.
+    /// A page cannot be read, or the list exceeds the budget.
     pub(super) async fn read_all(
         &mut self,
         client: &ConditionalClient,
         classifier: &EntryClassifier,
+        budget: ListBudget,
     ) -> Result<Vec<DigestKey>, String> {
         let mut visited = HashSet::new();
-        let entries = self.follow_pages(client, classifier, &mut visited).await;
+        let entries = self.follow_pages(client, classifier, budget, &mut visited).await;
+        if let Ok(entries) = &entries {
+            self.last_read.clone_from(entries);
+        }
         // After a failure too: a list whose pages differ at every poll must not exhaust the memory.
         self.pages.retain(|url, _| visited.contains(url));
-        let cached_keys: HashSet<&DigestKey> = self.pages.values().flat_map(|page| &page.entries).collect();
+        let in_pages = self.pages.values().flat_map(|page| &page.entries);
+        let cached_keys: HashSet<&DigestKey> = in_pages.chain(&self.last_read).collect();
         self.entries.retain(|key, _| cached_keys.contains(key));
         entries
     }
@@ -84,14 +133,15 @@ impl ListReader {
         &mut self,
         client: &ConditionalClient,
         classifier: &EntryClassifier,
+        budget: ListBudget,
         visited: &mut HashSet<Url>,
     ) -> Result<Vec<DigestKey>, String> {
         let start = self.find_start(client, classifier).await?;
         let (mut entries, mut bytes) = (Vec::new(), 0);
         let mut next = Some(start.clone());
         while let Some(url) = next {
-            if visited.len() == MAX_PAGES {
-                return Err(format!("{start}: the list has more than {MAX_PAGES} pages"));
+            if visited.len() >= budget.pages {
+                return Err(format!("{start}: the list has more than {} pages", budget.pages));
             }
             if !visited.insert(url.clone()) {
                 return Err(format!("{url}: the next page is one that was read already"));
@@ -102,8 +152,9 @@ impl ListReader {
             let page = self.pages.get(&url).ok_or_else(|| format!("{url}: the page was not cached"))?;
             bytes += page.size;
             entries.extend_from_slice(&page.entries);
-            if entries.len() > MAX_AGENTS || bytes > MAX_LIST_SIZE {
-                return Err(format!("{start}: the list has more than {MAX_AGENTS} entries or {MAX_LIST_SIZE} bytes"));
+            if !budget.allows(ListBudget { pages: visited.len(), entries: entries.len(), bytes }) {
+                let ListBudget { entries, bytes, .. } = budget;
+                return Err(format!("{start}: the list has more than {entries} entries or {bytes} bytes"));
             }
             next = page.next.clone();
         }
@@ -142,27 +193,53 @@ impl ListReader {
         self.pages.remove(url);
         let list = list_parser::parse_page(&response.url, &response.body).map_err(|why| format!("{url}: {why}"))?;
         let mut entries = Vec::with_capacity(list.entries.len());
-        for batch in batches(&list.entries) {
-            let (mut new_keys, mut new_entries) = (Vec::new(), Vec::new());
-            for raw in batch {
-                let name = raw.name.as_deref().unwrap_or_default();
-                let why = raw.error.as_deref().unwrap_or_default();
-                let key = digest_key(&[response.url.as_str().as_bytes(), name.as_bytes(), why.as_bytes(), &raw.text]);
-                if !self.entries.contains_key(&key) {
-                    new_keys.push(key);
-                    new_entries.push(raw.clone());
-                }
-                entries.push(key);
-            }
-            if new_entries.is_empty() {
-                tokio::task::yield_now().await;
-            } else {
-                let classified = classifier.classify_entries(new_entries, &response.url).await;
-                self.entries.extend(new_keys.into_iter().zip(classified.map_err(|why| format!("{url}: {why}"))?));
+        let mut level = list.entries;
+        // Catalogues within the list are at most as deep as JSON may be nested.
+        while !level.is_empty() {
+            let keys = self.classify_entries(&level, &response.url, classifier).await;
+            let keys = keys.map_err(|why| format!("{url}: {why}"))?;
+            let inline = keys.iter().filter_map(|key| match self.entries.get(key) {
+                Some(ClassifiedEntry::InlineCatalog(inline)) => Some(inline),
+                _ => None,
+            });
+            level = inline.flatten().cloned().collect();
+            entries.extend(keys);
+            if entries.len() + level.len() > MAX_AGENTS {
+                return Err(format!("{url}: the list has more than {MAX_AGENTS} entries"));
             }
         }
         self.pages.insert(url.clone(), CachedPage { entries, next: list.next, size: response.body.len() });
         Ok(())
+    }
+
+    /// Classifies the entries of a page that are not cached, and returns the keys of all.
+    async fn classify_entries(
+        &mut self,
+        raw_entries: &[RawEntry],
+        base: &Url,
+        classifier: &EntryClassifier,
+    ) -> Result<Vec<DigestKey>, String> {
+        let mut keys = Vec::with_capacity(raw_entries.len());
+        for batch in batches(raw_entries) {
+            let (mut new_keys, mut new_entries) = (Vec::new(), Vec::new());
+            for raw in batch {
+                let name = raw.name.as_deref().unwrap_or_default();
+                let why = raw.error.as_deref().unwrap_or_default();
+                let key = digest_key(&[base.as_str().as_bytes(), name.as_bytes(), why.as_bytes(), &raw.text]);
+                if !self.entries.contains_key(&key) {
+                    new_keys.push(key);
+                    new_entries.push(raw.clone());
+                }
+                keys.push(key);
+            }
+            if new_entries.is_empty() {
+                tokio::task::yield_now().await;
+            } else {
+                let classified = classifier.classify_entries(new_entries, base).await?;
+                self.entries.extend(new_keys.into_iter().zip(classified));
+            }
+        }
+        Ok(keys)
     }
 }
 

@@ -7,9 +7,44 @@ use serde_json::{Map, Value, json};
 
 /// One alternative: `authentication.type` and its scopes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct AuthAlternative {
+pub(super) struct AuthAlternative {
     kind: &'static str,
     scopes: Vec<String>,
+}
+
+impl AuthAlternative {
+    /// Returns what satisfies both requirements; `None` where they are of different kinds.
+    pub(super) fn combine(mut self, other: Self) -> Option<Self> {
+        for scope in other.scopes {
+            if !self.scopes.contains(&scope) {
+                self.scopes.push(scope);
+            }
+        }
+        (self.kind == other.kind).then_some(self)
+    }
+
+    /// Returns AIDIP's `authentication`.
+    pub(super) fn to_json(&self) -> Value {
+        if self.scopes.is_empty() {
+            json!({"type": self.kind})
+        } else {
+            json!({"type": self.kind, "scopes": self.scopes})
+        }
+    }
+}
+
+/// Returns the requirement of an operation of an OpenAPI document: its own, or else that of the document.
+///
+/// # Errors
+/// The requirement cannot be expressed.
+pub(super) fn requirement_of_operation(
+    operation: &Map<String, Value>,
+    document: &Map<String, Value>,
+) -> Result<Option<AuthAlternative>, String> {
+    let components = document.get("components").and_then(Value::as_object);
+    let schemes = components.and_then(|components| components.get("securitySchemes")?.as_object());
+    let members = if operation.contains_key("security") { operation } else { document };
+    required_alternative(members, schemes.unwrap_or(&Map::new()))
 }
 
 /// Converts the security requirements of an A2A card, 0.3 or 1.0; `None` where the card requires nothing.
@@ -43,7 +78,7 @@ pub(super) fn authentication_of_card(card: &Map<String, Value>) -> Result<Option
             ));
         }
     }
-    Ok(required.map(authentication_json))
+    Ok(required.map(|alternative| alternative.to_json()))
 }
 
 /// Converts a list of scheme names, as agent:// descriptors and the oldest cards have it.
@@ -65,14 +100,6 @@ pub(super) fn authentication_of_schemes(names: &[&str]) -> Result<Option<Value>,
             "authentication.schemes: {} is not supported (use OAuth2, Bearer, ApiKey or mTLS)",
             quote_name(&required.join(", "))
         )),
-    }
-}
-
-fn authentication_json(alternative: AuthAlternative) -> Value {
-    if alternative.scopes.is_empty() {
-        json!({"type": alternative.kind})
-    } else {
-        json!({"type": alternative.kind, "scopes": alternative.scopes})
     }
 }
 

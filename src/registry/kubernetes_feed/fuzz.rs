@@ -72,7 +72,9 @@ fn check_document(key: &ObjectKey, document: &RawDocument) {
     let text = match &document.body {
         DocumentBody::Text(text) => text,
         DocumentBody::Value(value) => return assert!(value.is_null(), "the document is no text"),
-        DocumentBody::Invalid(why) => return assert!(!why.is_empty(), "a Service is refused without a reason"),
+        DocumentBody::Invalid(why) | DocumentBody::Unsupported(why) => {
+            return assert!(!why.is_empty(), "a Service is refused without a reason");
+        }
     };
     assert!(document.addresses.len() <= MAX_ADDRESSES, "too many addresses");
     assert!(document.addresses.iter().all(|server| server.address.port() != 0), "an address without a port");

@@ -30,7 +30,8 @@ const PATH_ANNOTATION: &str = "path";
 /// Maximum length of a path.
 const MAX_PATH_LENGTH: usize = 1_000;
 /// Members that say where an agent is; a document without them is at its Service.
-const ADDRESS_MEMBERS: [&str; 6] = ["endpoint", "endpoints", "url", "supportedInterfaces", "transport", "@context"];
+const ADDRESS_MEMBERS: [&str; 8] =
+    ["endpoint", "endpoints", "url", "supportedInterfaces", "transport", "@context", "openapi", "remotes"];
 
 /// A Service with the objects that its document depends on.
 #[derive(Debug)]
@@ -41,6 +42,14 @@ pub(super) struct ServiceObjects {
     pub(super) slices: Vec<Arc<EndpointSlice>>,
     /// The document of the ConfigMap that the Service names; `None` where there is none.
     pub(super) config_map: Option<Arc<str>>,
+}
+
+/// A document that was converted.
+#[derive(Default)]
+struct ReadDocument {
+    members: Map<String, Value>,
+    /// What operators should know about the conversion.
+    notes: Arc<[String]>,
 }
 
 /// How documents are built.
@@ -72,14 +81,14 @@ impl DocumentBuilder {
         let port = select_port(service)?;
         let scheme = select_scheme(service, port)?;
         let base = format!("{}://{}.{}.svc:{}/", scheme.as_str(), key.name, key.namespace, port.port);
-        let mut members = match document_text(service, config_map.as_deref())? {
+        let ReadDocument { mut members, notes } = match document_text(service, config_map.as_deref())? {
             Some(text) => self.read_document(text, key, &base)?,
             None if self.signature_policy.require_signature => {
                 return Err(
                     "signatures: the Service has no document to be signed (require_signature is set)".to_owned()
                 );
             }
-            None => Map::new(),
+            None => ReadDocument::default(),
         };
         let path = endpoint_path(service, &members)?;
         let endpoint = format!("{}{path}", base.trim_end_matches('/'));
@@ -94,11 +103,11 @@ impl DocumentBuilder {
         }
         let text = Value::Object(members).to_string();
         let document = RawDocument::new(sha256(text.as_bytes()), document_parser::document_body(text.into()));
-        Ok(document.with_addresses(ready.addresses.into()))
+        Ok(document.with_addresses(ready.addresses.into()).with_notes(notes))
     }
 
     /// Reads a document of any shape, and converts it to an AIDIP document.
-    fn read_document(&self, text: &str, key: &ObjectKey, base: &str) -> Result<Map<String, Value>, String> {
+    fn read_document(&self, text: &str, key: &ObjectKey, base: &str) -> Result<ReadDocument, String> {
         let bytes = Bytes::copy_from_slice(text.as_bytes());
         let mut documents = document_parser::parse_documents(Path::new(""), bytes)?;
         let (Some(document), true) = (documents.pop(), documents.is_empty()) else {
@@ -106,7 +115,8 @@ impl DocumentBuilder {
         };
         let converter = DocumentConverter::new(SourceKind::Kubernetes, self.signature_policy.clone());
         // What is added to the document is not signed.
-        let mut members = converter.open(document_parser::parse_value(document.body)?)?;
+        let opened = converter.open(document_parser::parse_value(document.body)?);
+        let mut members = opened.map_err(|why| why.to_string())?;
         if !ADDRESS_MEMBERS.iter().any(|name| members.contains_key(*name)) {
             let is_card = members.contains_key("skills") || members.contains_key("protocolVersion");
             let name = if is_card { "url" } else { "endpoint" };
@@ -115,9 +125,10 @@ impl DocumentBuilder {
         // Links of a document are relative to its Service, of which only the path remains.
         let base = Url::parse(&base.replacen("ws", "http", usize::from(base.starts_with("ws"))));
         let base = base.map_err(|why| format!("its address is not a URL ({why})"))?;
-        let converted = converter.convert(members, &key.name, &base)?;
-        match document_parser::parse_value(DocumentBody::Text(converted))? {
-            Value::Object(members) => Ok(members),
+        let converted = converter.convert(members, &key.name, &base).map_err(|why| why.to_string())?;
+        let notes = Arc::clone(converted.notes());
+        match document_parser::parse_value(DocumentBody::Text(converted.into_text()))? {
+            Value::Object(members) => Ok(ReadDocument { members, notes }),
             _ => Err("the document must be an object".to_owned()),
         }
     }

@@ -190,3 +190,41 @@ fn an_unreadable_part_is_listed_until_it_is_readable_again() {
     assert!(fixture.catalogue.load().unreadable_parts.is_empty());
     assert_eq!((fixture.ids().len(), fixture.compiler.count()), (1, 1));
 }
+
+#[test]
+fn r62_what_the_gateway_does_not_call_is_reported_apart_from_rejected_documents() {
+    let fixture = TestCatalogue::new();
+    let mut server = agent("mcp-server");
+    server["protocol"] = json!("mcp");
+    let other = RawDocument::new([1; 32], DocumentBody::Unsupported("'x': is of type 'skill'".to_owned()));
+    fixture.put("a.json", json!([agent("a"), server, {"id": "broken"}]).to_string()).unwrap();
+    fixture.update_part("b", PartUpdate::Replaced(vec![other]));
+    let snapshot = fixture.catalogue.snapshot();
+    assert_eq!((fixture.ids(), snapshot.rejected.len()), (vec!["a".to_owned()], 1));
+    let unsupported: Vec<_> = snapshot.unsupported.iter().map(|document| document.reasons.join("; ")).collect();
+    assert_eq!(unsupported, ["protocol: is mcp, and no rule lets it pass", "'x': is of type 'skill'"]);
+    let health = &fixture.catalogue.source_health()[0];
+    assert_eq!((health.agents, health.unsupported_documents.documents), (1, 2));
+    assert!(health.unsupported_documents.first[0].starts_with("mcp-server: protocol"));
+    // With a rule that lets it pass, it is an agent.
+    fixture.catalogue.recompile(Arc::new(CountingCompiler { number: 1, ..CountingCompiler::default() }));
+    assert_eq!(fixture.ids(), ["a", "mcp-server"]);
+    assert_eq!(fixture.catalogue.snapshot().unsupported.len(), 1);
+    assert_eq!(fixture.catalogue.source_health()[0].unsupported_documents.documents, 1);
+}
+
+#[test]
+fn r62_a_document_with_other_notes_about_its_conversion_is_another_document() {
+    let fixture = TestCatalogue::new();
+    let document = |notes: &[&str]| {
+        let text = agent("a").to_string();
+        let notes: Vec<String> = notes.iter().map(|note| (*note).to_owned()).collect();
+        let body = DocumentBody::Text(text.clone().into());
+        vec![RawDocument::new(crate::values::sha256(text.as_bytes()), body).with_notes(notes.into())]
+    };
+    for (notes, count) in [(&[][..], 1), (&["paths: x"], 2), (&["paths: x"], 2), (&["paths: y"], 3)] {
+        fixture.update_part("p", PartUpdate::Replaced(document(notes)));
+        assert_eq!(fixture.compiler.count(), count, "{notes:?}");
+        assert_eq!(fixture.catalogue.load().get("a").unwrap().agent.conversion_notes.len(), notes.len());
+    }
+}

@@ -191,3 +191,33 @@ async fn a_new_configuration_drops_sources_that_it_does_not_name() {
     fixture.wait_for_agents(&["b", "c"]).await;
     drop(second);
 }
+
+#[tokio::test]
+async fn r59_cards_and_openapi_documents_of_files_become_agents() {
+    let (fixture, directory) = (TestCatalogue::new(), folder());
+    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text).unwrap();
+    let card = |name: &str, url: &str| json!({"name": name, "protocolVersion": "0.3.0", "url": url, "skills": [{"id": "plan", "name": "Plan"}]});
+    write("planner.json", &card("Planner", "https://planner.example/a2a").to_string());
+    write("relative.json", &card("Relative", "/a2a").to_string());
+    let interfaces = json!([{"url": "https://g.example/", "protocolBinding": "GRPC", "protocolVersion": "1.0"}]);
+    write("grpc.json", &json!({"name": "Grpc", "supportedInterfaces": interfaces, "skills": []}).to_string());
+    write(
+        "api.yaml",
+        "openapi: 3.0.3\ninfo: {title: Trips, version: '1'}\nservers: [{url: 'https://trips.example/v1'}]\npaths:\n  \
+         /plan:\n    post:\n      operationId: plan\n      requestBody: {content: {application/json: {schema: {type: object}}}}\n  \
+         /plans:\n    get: {}\n",
+    );
+    let list = json!({"agents": [agent("a"), card("Listed", "https://listed.example/a2a")]});
+    write("list.json", &list.to_string());
+    let _manager = start_manager(&fixture, &[directory.path().to_owned()]).await;
+    assert_eq!(fixture.ids(), ["Listed", "Planner", "Trips", "a"]);
+    let snapshot = fixture.catalogue.snapshot();
+    let trips = snapshot.get("Trips").unwrap();
+    assert_eq!(trips.agent.operations[0].endpoint.as_deref(), Some("/v1/plan"));
+    assert_eq!(trips.agent.conversion_notes.len(), 1);
+    assert!(
+        snapshot.rejected.len() == 1 && snapshot.rejected[0].reasons[0].contains("must be absolute"),
+        "{snapshot:?}"
+    );
+    assert!(snapshot.unsupported[0].reasons[0].contains("'GRPC' only"), "{:?}", snapshot.unsupported);
+}

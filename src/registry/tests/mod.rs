@@ -64,6 +64,10 @@ impl CompileRoute for CountingCompiler {
         }
     }
 
+    fn unsupported_reason(&self, agent: &Agent) -> Option<String> {
+        agent.protocol.filter(|_| self.number == 0).map(|_| "protocol: is mcp, and no rule lets it pass".to_owned())
+    }
+
     fn additional_servers(&self, route: &TestRoute) -> Vec<EndpointOrigin> {
         let additional = self.additional_server.lock();
         let of_agent = additional.iter().filter(|(id, _)| route.agent.id.as_str() == *id);

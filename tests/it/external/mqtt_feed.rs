@@ -59,7 +59,9 @@ impl FeedObserver {
                                 drop(self.agents.insert(name.clone(), value));
                             }
                             DocumentBody::Value(value) => drop(self.agents.insert(name.clone(), value)),
-                            DocumentBody::Invalid(why) => drop(self.rejected.insert(name.clone(), why)),
+                            DocumentBody::Invalid(why) | DocumentBody::Unsupported(why) => {
+                                drop(self.rejected.insert(name.clone(), why));
+                            }
                         }
                     }
                 }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    agent::{AgentEndpoint, AgentSource},
+    agent::{Agent, AgentEndpoint, AgentSource},
     contract::{DocumentChecks, SchemaBudget, SchemaLimits},
     registry::{AgentOwnership, PublisherBudget},
 };
@@ -273,11 +273,12 @@ impl AgentOwnership for Budgets {
         None
     }
 
-    fn publisher_budget(&self, _: &str, _: &AgentId) -> PublisherBudget {
+    fn publisher_budget(&self, _: &str, _: &Agent) -> PublisherBudget {
         PublisherBudget {
             limits: self.0,
             budget: SchemaBudget::of_publisher(self.0),
             checks: DocumentChecks::default(),
+            unsupported: None,
         }
     }
 }
@@ -302,4 +303,95 @@ async fn r127_documents_beyond_the_budget_of_their_publisher_are_refused_when_th
         assert!(violation.pointer == "/inputs" && violation.message.contains(setting), "{violation:?}");
     }
     fixture.publish_new(ONE, patterns(1, 60)).await;
+}
+
+fn card() -> Value {
+    json!({
+        "name": "Trip Planner", "version": "1.0.0", "protocolVersion": "0.3.0", "url": "https://192.0.2.1/a2a",
+        "capabilities": {}, "skills": [{"id": "plan", "name": "Plan", "description": "Plans", "tags": ["travel"]}],
+    })
+}
+
+#[tokio::test]
+async fn r17_r59_a_published_card_becomes_a_document() {
+    let fixture = open_registry().await;
+    let stored = fixture.publish_new(ONE, card()).await;
+    let document: Value = serde_json::from_str(&stored.document).unwrap();
+    assert_eq!((stored.id.as_str(), &document["endpoint"]), ("Trip-Planner", &json!("https://192.0.2.1/a2a")));
+    assert_eq!((&document["agent_card"], &document["default_operation"]), (&card(), &json!("message")));
+    // Sent again, it is the same agent, and only for its owner.
+    let mut changed = card();
+    changed["version"] = json!("1.0.1");
+    fixture.publish_update(ONE, changed.clone()).await;
+    let why = fixture.registry.writes().publish(TWO, changed).await.unwrap_err();
+    assert_eq!(why.code(), FaultCode::Conflict);
+    let why = fixture.registry.writes().publish(TEAM, card()).await.unwrap_err();
+    assert_eq!(why.code(), FaultCode::PermissionDenied, "the pattern of ids holds");
+    let put = async |name: &str, card: Value| {
+        fixture.registry.writes().put(ONE, &id(name), card, &WritePrecondition::Always).await
+    };
+    assert!(
+        matches!(put("planner", card()).await, Ok(PublishOutcome::Created(stored)) if stored.id.as_str() == "planner")
+    );
+    let mut named = card();
+    named["id"] = json!("other");
+    assert_eq!(put("planner", named).await.unwrap_err().violations()[0].pointer, "/id");
+    let v1 = json!({
+        "name": "v1", "version": "1", "skills": [], "capabilities": {},
+        "supportedInterfaces": [{"url": "https://192.0.2.1/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}],
+    });
+    assert_eq!(fixture.publish_new(ONE, v1).await.id.as_str(), "v1");
+}
+
+#[tokio::test]
+async fn r20_r59_a_published_card_that_the_gateway_cannot_call_is_refused_with_the_reason() {
+    let fixture = open_registry().await;
+    for (field, value, reason) in [
+        ("preferredTransport", json!("GRPC"), ": is an A2A card with the interfaces 'GRPC' only"),
+        ("preferredTransport", json!("HTTP+JSON"), "'HTTP+JSON' only"),
+        ("url", json!("/a2a"), "/url: '/a2a' is not a URL (it must be absolute"),
+        ("url", json!("https://127.0.0.1/a2a"), "/endpoint: "),
+        ("name", json!(null), "/name: is required"),
+        ("name", json!("search"), "/id: is reserved"),
+        ("skills", json!([{}]), "/skills/0/id: is required"),
+        ("skills", json!([{"id": "a b"}, {"id": "a/b"}]), "both become the operation a-b"),
+        ("securitySchemes", json!({"k": {"type": "http", "scheme": "basic"}}), "/security: "),
+        ("id", json!("not an id"), "/id: "),
+    ] {
+        let mut sent = card();
+        sent[field] = value;
+        let reasons = fixture.rejection_reasons(sent).await;
+        assert!(reasons.iter().any(|why| why.contains(reason)), "{reason}: {reasons:?}");
+    }
+    let deep = (0..200).fold(json!(1), |inner, _| json!([inner]));
+    let mut sent = card();
+    sent["extra"] = deep;
+    assert!(fixture.rejection_reasons(sent).await[0].contains("nested deeper"));
+}
+
+/// A catalogue in which no rule lets agents of protocols pass.
+struct NoProtocols;
+
+impl AgentOwnership for NoProtocols {
+    fn has_agent(&self, _: &AgentId) -> bool {
+        false
+    }
+
+    fn endpoint_owner(&self, _: &AgentEndpoint) -> Option<Arc<AgentSource>> {
+        None
+    }
+
+    fn publisher_budget(&self, _: &str, agent: &Agent) -> PublisherBudget {
+        let unsupported = agent.protocol.map(|_| "protocol: is mcp, and no rule lets it pass".to_owned());
+        PublisherBudget { unsupported, ..PublisherBudget::default() }
+    }
+}
+
+#[tokio::test]
+async fn r20_a_published_mcp_server_that_no_rule_lets_pass_is_refused() {
+    let fixture = open_registry().await;
+    fixture.registry.set_ownership(Arc::new(NoProtocols));
+    let reasons = fixture.rejection_reasons(document_with("protocol", json!("mcp"))).await;
+    assert_eq!(reasons, ["/protocol: is mcp, and no rule lets it pass"]);
+    fixture.publish_new(ONE, document_with("protocol", json!("another"))).await;
 }

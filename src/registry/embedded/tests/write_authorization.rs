@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    agent::{AgentEndpoint, AgentSource, DocumentWriter, EndpointOrigin},
+    agent::{Agent, AgentEndpoint, AgentSource, DocumentWriter, EndpointOrigin},
     registry::{AgentOwnership, PublisherBudget},
     values::{ConfigDuration, etag},
 };
@@ -316,7 +316,7 @@ impl AgentOwnership for OtherSource {
         endpoint.to_string().contains("other.example.com").then(|| Arc::new(source("key:two")))
     }
 
-    fn publisher_budget(&self, _: &str, _: &AgentId) -> PublisherBudget {
+    fn publisher_budget(&self, _: &str, _: &Agent) -> PublisherBudget {
         PublisherBudget::default()
     }
 }

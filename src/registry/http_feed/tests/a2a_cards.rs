@@ -3,7 +3,9 @@
 use super::*;
 
 fn convert(card: &Value) -> Result<Value, String> {
-    let document = a2a_card::convert_card(card.as_object().unwrap().clone(), None, &base())?;
+    let location = document_location::DocumentLocation::Url(&base());
+    let document = a2a_card::convert_card(card.as_object().unwrap().clone(), None, location);
+    let document = document.map_err(|why| why.to_string())?;
     Agent::from_document(&document, [0; 32]).map(|_| document).map_err(|why| why.join("; "))
 }
 
@@ -50,12 +52,14 @@ fn r59_a_1_0_card_becomes_a_document() {
 }
 
 #[test]
-fn r59_the_first_callable_interface_is_used() {
+fn r59_the_first_json_rpc_interface_is_used_and_cards_without_one_are_unsupported() {
     let rest = json!([{"url": "https://c.example/rest", "transport": "HTTP+JSON"}]);
     let mut card = card_with("preferredTransport", json!("GRPC"));
-    assert!(convert(&card).unwrap_err().contains("'GRPC' only"));
+    assert!(convert(&card).unwrap_err().contains("the interfaces 'GRPC' only (the gateway calls JSONRPC)"));
     card["additionalInterfaces"] = rest;
-    assert_eq!(convert(&card).unwrap()["endpoint"], "https://c.example/rest");
+    assert!(convert(&card).unwrap_err().contains("the interfaces 'GRPC, HTTP+JSON' only"));
+    card["additionalInterfaces"] = json!([{"url": "https://c.example/rpc", "transport": "JSONRPC"}]);
+    assert_eq!(convert(&card).unwrap()["endpoint"], "https://c.example/rpc");
     card["preferredTransport"] = json!("jsonrpc");
     assert_eq!(convert(&card).unwrap()["endpoint"], "https://card.example/a2a");
     let mut card = card_with("url", json!("/a2a"));
@@ -106,4 +110,20 @@ fn r59_other_documents_are_not_taken_for_cards() {
     assert!(!is_card(json!({"name": "a", "url": "agent://a.example/", "capabilities": [{"name": "x"}], "skills": []})));
     assert!(!is_card(json!({"@context": "x", "url": "https://a.example/", "skills": []})));
     assert!(!is_card(json!({"name": "a", "url": "https://a.example/"})));
+}
+
+#[test]
+fn r59_a_card_without_a_url_of_its_own_has_absolute_interfaces() {
+    let convert = |card: &Value| convert_unlocated(card.as_object().unwrap()).map(Option::unwrap);
+    let text = convert(&card("Planner")).unwrap().into_text();
+    let document: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!((&document["id"], &document["endpoint"]), (&json!("Planner"), &json!("https://card.example/a2a")));
+    let own_id: Value = serde_json::from_slice(&convert(&card_with("id", json!("own"))).unwrap().into_text()).unwrap();
+    assert_eq!(own_id["id"], "own");
+    let why = convert(&card_with("url", json!("/a2a"))).unwrap_err();
+    assert!(matches!(&why, ConversionError::Invalid(why) if why.contains("must be absolute")), "{why}");
+    let why = convert(&card_with("preferredTransport", json!("HTTP+JSON"))).unwrap_err();
+    assert!(matches!(&why, ConversionError::Unsupported(why) if why.contains("'HTTP+JSON' only")), "{why}");
+    let other = json!({"id": "a", "name": "a", "endpoint": "https://a.example/"});
+    assert!(convert_unlocated(other.as_object().unwrap()).unwrap().is_none());
 }

@@ -45,7 +45,10 @@ async fn r16_entries_of_existing_registries_are_converted() {
     assert_eq!(ids(&result), ["team-helper", "Snake-Card", "wrapped"]);
     assert_eq!(poll_documents(&result)[0].as_ref().unwrap()["version"], "2.0");
     assert_eq!(poll_documents(&result)[2].as_ref().unwrap()["authentication"]["type"], "api_key");
-    assert!(rejection_reasons(&result)[0].contains("'MCPServer'"), "{:?}", rejection_reasons(&result));
+    assert_eq!(
+        unsupported_reasons(&result),
+        ["'t': is an MCP server without a remote of type streamable-http (it names none)"]
+    );
 }
 
 #[tokio::test]

@@ -95,8 +95,9 @@ async fn r74_an_invalid_entry_affects_only_itself_in_every_kind() {
             (r#""http://""#, "not a URL over HTTP"),
             (
                 r#"{"identifier": "urn:air:x:y", "type": "application/mcp-server-card+json", "url": "/x"}"#,
-                "not an agent",
+                "cannot be fetched",
             ),
+            (r#"{"identifier": "urn:air:x:y", "type": "application/ai-skills+zip", "url": "/x"}"#, "not an agent"),
             (r#"{"name": "u", "skills": [7], "url": "https://u.example/"}"#, "skills[0]: must be an object"),
         ] {
             let list = format!(r#"{{"agents": [{}, {entry}, {}]}}"#, agent("a"), agent("b"));

@@ -3,7 +3,10 @@
 mod a2a_cards;
 mod aidip;
 mod descriptors;
+mod mcp_servers;
 mod misbehaving_servers;
+mod nested_catalogs;
+mod openapi_documents;
 mod other_registries;
 mod security_schemes;
 mod signed_cards;
@@ -137,7 +140,7 @@ fn poll_documents(result: &PollResult) -> Vec<Result<Value, String>> {
     let parse = |body: &DocumentBody| match body {
         DocumentBody::Text(text) => document_parser::parse_value(DocumentBody::Text(text.clone())),
         DocumentBody::Value(value) => Ok(value.clone()),
-        DocumentBody::Invalid(why) => Err(why.clone()),
+        DocumentBody::Invalid(why) | DocumentBody::Unsupported(why) => Err(why.clone()),
     };
     documents.expect("documents").iter().map(|document| parse(&document.body)).collect()
 }
@@ -151,6 +154,19 @@ fn ids(result: &PollResult) -> Vec<String> {
 /// Returns the reasons of the rejected entries of a poll.
 fn rejection_reasons(result: &PollResult) -> Vec<String> {
     poll_documents(result).into_iter().filter_map(Result::err).collect()
+}
+
+/// Returns the reasons of the entries of a poll that are no mistakes, and that the gateway does not call.
+fn unsupported_reasons(result: &PollResult) -> Vec<String> {
+    let documents = result.parts.iter().filter_map(|part| match &part.update {
+        PartUpdate::Replaced(documents) => Some(documents),
+        _ => None,
+    });
+    let reason = |document: &crate::registry::RawDocument| match &document.body {
+        DocumentBody::Unsupported(why) => Some(why.clone()),
+        _ => None,
+    };
+    documents.flatten().filter_map(reason).collect()
 }
 
 async fn poll_and_acknowledge(feed: &mut Box<dyn Feed>) -> PollResult {

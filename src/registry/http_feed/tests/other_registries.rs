@@ -121,6 +121,7 @@ async fn r59_an_ai_catalog_has_cards_by_url_and_inline() {
     assert_eq!(poll_documents(&result)[1].as_ref().unwrap()["identifier"], urn);
     let reasons = rejection_reasons(&result);
     assert!(reasons[0].contains("mcp") && reasons[1].contains("neither a url nor data"), "{reasons:?}");
+    assert!(unsupported_reasons(&result).is_empty(), "the card of the MCP server cannot be fetched: {reasons:?}");
 }
 
 #[tokio::test]
@@ -141,4 +142,50 @@ async fn r108_names_with_the_same_slug_reach_the_catalogue_as_two_documents() {
     let server = FakeRegistryServer::start().await;
     server.json("/.well-known/agents.json", json!({"agents": {"a b": card("A"), "a/b": card("B")}}));
     assert_eq!(ids(&poll_and_acknowledge(&mut server.feed(SourceKind::AgentUri, "")).await), ["a-b", "a-b"]);
+}
+
+#[tokio::test]
+async fn r62_entries_that_are_no_agents_are_no_mistakes_of_a_catalogue() {
+    let server = FakeRegistryServer::start().await;
+    let list = |entries: Value| json!({"specVersion": "1.0", "entries": entries});
+    let media = "application/a2a-agent-card+json";
+    let mut grpc = card("Grpc");
+    grpc["preferredTransport"] = json!("GRPC");
+    let others = json!([
+        {"identifier": "urn:air:x:skill:a", "type": "application/ai-skill", "url": "/skill"},
+        {"identifier": "urn:air:x:agent:grpc", "type": media, "data": grpc},
+        {"identifier": "urn:air:x:agent:linked", "type": media, "url": "/grpc.json"},
+        {"apiVersion": "v1", "kind": "Skill", "metadata": {"name": "s"}, "spec": {}},
+    ]);
+    server.json("/grpc.json", grpc);
+    server.json("/.well-known/ai-catalog.json", list(others.clone()));
+    let mut feed = server.feed(SourceKind::Catalog, "");
+    let result = poll_and_acknowledge(&mut feed).await;
+    let reasons = unsupported_reasons(&result);
+    assert_eq!(reasons.len(), 4, "{reasons:?}");
+    for (reason, expected) in
+        reasons.iter().zip(["of type 'application/ai-skill'", "'GRPC' only", "'GRPC' only", "of kind 'Skill'"])
+    {
+        assert!(reason.contains(expected), "{reason}");
+    }
+    // A list that had agents and has only such entries now is no broken list.
+    let agent = json!([{"identifier": "urn:air:x:agent:a", "type": media, "data": card("A")}]);
+    server.json("/.well-known/ai-catalog.json", list(agent));
+    assert_eq!(ids(&poll_and_acknowledge(&mut feed).await).len(), 1);
+    server.json("/.well-known/ai-catalog.json", list(others));
+    assert_eq!(unsupported_reasons(&poll_and_acknowledge(&mut feed).await).len(), 4);
+}
+
+#[tokio::test]
+async fn r59_a_source_is_the_url_of_one_card_or_openapi_document() {
+    let server = FakeRegistryServer::start().await;
+    server.json("/agents/planner/agent-card.json", card("Planner"));
+    server.json("/openapi.json", openapi_documents::document());
+    for kind in [SourceKind::AgentUri, SourceKind::Catalog] {
+        let mut feed = server.feed(kind, "/agents/planner/agent-card.json");
+        assert_eq!(ids(&poll_and_acknowledge(&mut feed).await), ["Planner"], "{kind:?}");
+        let result = poll_and_acknowledge(&mut server.feed(kind, "/openapi.json")).await;
+        assert_eq!(ids(&result), ["Trip-planner"], "{kind:?}");
+        assert_eq!(poll_documents(&result)[0].as_ref().unwrap()["endpoint"], format!("{}/api", server.url));
+    }
 }

@@ -77,7 +77,7 @@ fn signed_document_of(signature_policy: SignaturePolicy, spec: Value, annotation
     let ready = slice_of("IPv4", json!([{"addresses": ["10.0.0.1"]}]));
     match build_with(signature_policy, &objects(spec, annotations, &[ready])).body {
         DocumentBody::Text(text) => Ok(serde_json::from_slice(&text).unwrap()),
-        DocumentBody::Invalid(why) => Err(why),
+        DocumentBody::Invalid(why) | DocumentBody::Unsupported(why) => Err(why),
         DocumentBody::Value(value) => panic!("{value}"),
     }
 }

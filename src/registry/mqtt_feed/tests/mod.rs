@@ -32,7 +32,7 @@ fn describe_update(update: &PartUpdate) -> String {
                         serde_json::from_slice::<Value>(text).unwrap()["status"].as_str().unwrap().to_owned()
                     }
                     DocumentBody::Value(value) => value["status"].to_string(),
-                    DocumentBody::Invalid(why) => format!("broken: {why}"),
+                    DocumentBody::Invalid(why) | DocumentBody::Unsupported(why) => format!("broken: {why}"),
                 })
                 .collect();
             statuses.join(" ")
