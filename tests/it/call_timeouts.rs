@@ -2,11 +2,11 @@
 
 use crate::support::{
     agent::{Agent, Step, http_response, json_response, write},
+    eventually,
     gateway::{Gateway, gateway, send},
     websocket::{connect, receive_json, send_text},
 };
 use serde_json::{Value, json};
-use std::time::Duration;
 
 fn rules(settings: &str) -> String {
     format!("agents:\n  sources: [agents.json]\n  rules:\n    - {{agents: [planner], settings: {settings}}}\n")
@@ -144,17 +144,15 @@ async fn the_api_of_a_framework_has_the_time_to_think_unless_a_timeout_is_set() 
 
 #[tokio::test]
 async fn a_call_that_waits_in_vain_for_a_slot_is_told_how_long_it_waited() {
-    let agent = Agent::with_steps(vec![
-        Step::Sleep(Duration::from_secs(5)),
-        write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"),
-    ])
-    .await;
-    let section = "limits: {max_share: 100%, concurrency: {max_per_agent: 1, max_queued: 8, queue_timeout: 200ms, adaptive: false}}\n";
-    let gate = gateway().agent("planner", &agent).section(section).start().await;
+    let agent = Agent::with_steps(vec![Step::Hang]).await;
+    let section = "limits: {concurrency: {max_per_agent: 1, max_queued: 8, queue_timeout: 200ms}}\n";
+    let gate = gateway().agent("planner", &agent).caller("team-b", &[]).section(section).start().await;
     let first = tokio::spawn(send(invoke(&gate)));
-    crate::support::eventually("the first call is with the agent", async || agent.call_count() == 1).await;
-    let error = send(invoke(&gate)).await.expect_fault(503, "Overloaded");
-    assert_eq!(error["timeout"]["name"], "limits.concurrency.queue_timeout", "{error}");
+    eventually("the first call is with the agent", async || agent.call_count() == 1).await;
+    // A caller that has its own share waits for that; another one waits for the agent.
+    let second = gate.request("POST", "/agents/planner/invoke").header("x-api-key", gate.key("team-b"));
+    let error = send(second.json(&json!({}))).await.expect_fault(503, "Overloaded");
+    assert_named(&error, "limits.concurrency.queue_timeout", "200ms", Some("limits.concurrency.queue_timeout"));
     first.abort();
 }
 

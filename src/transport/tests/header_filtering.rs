@@ -256,6 +256,27 @@ fn forwarded_has_the_form_of_rfc_7239() {
 }
 
 #[test]
+fn r4_fields_that_tell_the_caller_never_come_from_the_caller() {
+    let config = serde_json::from_str(r#"{"X-User": {"value": "id"}, "Remote-User": {"value": "id"}}"#).unwrap();
+    let gateway = GatewayHeaders {
+        host: HeaderValue::from_static("agent.example"),
+        credential: None,
+        forwarded: ForwardedHeaders::compile(&["X-*".to_owned(), "Remote-*".to_owned()]).unwrap(),
+        caller_headers: CallerHeaderNames::compile(Some(&config)),
+    };
+    let lines =
+        [("x-user", "forged"), ("x-user", "again"), ("x_user", "forged"), ("remote-user", "forged"), ("x-team", "v")];
+    let told = [(HeaderName::from_static("x-user"), HeaderValue::from_static("key:a"))];
+    for told in [&told[..], &[]] {
+        let mutations = HeaderMutations { caller_headers: told, ..no_mutations() };
+        let headers = build_request_headers(&header_map(&lines), &gateway, &mutations, Duration::from_secs(1));
+        assert!(headers.values().all(|value| value != "forged" && value != "again"), "{headers:?}");
+        assert_eq!(headers.get_all("x-user").iter().count(), told.len());
+        assert_eq!(headers["x-team"], "v");
+    }
+}
+
+#[test]
 fn the_gateways_fields_replace_the_callers() {
     let own = [(HeaderName::from_static("x-request-id"), HeaderValue::from_static("ours"))];
     let headers = sent_headers(
