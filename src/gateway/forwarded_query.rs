@@ -1,7 +1,7 @@
 //! The query of a `POST`: the agent receives it, without the parameters that the gateway reads itself. A query that only
 //! repeats the body is dropped, because the reference client of `agent://` sends the input in both.
 
-use super::{admission::CheckedCall, call_parameters::is_gateway_parameter, route::QueryPolicy};
+use super::{admission::CheckedCall, call_parameters::is_gateway_parameter, route_rule::QueryPolicy};
 use crate::{
     fault::{Fault, FaultCode, Result},
     values::form_decode,

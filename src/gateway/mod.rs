@@ -40,6 +40,7 @@ mod request_summary;
 mod requested_version;
 mod response;
 mod route;
+mod route_rule;
 mod route_summary;
 mod subrequest;
 mod tasks;
@@ -59,7 +60,8 @@ pub use gateway_state::{ConfigSnapshot, Gateway};
 pub use openai::OpenAiConfig;
 pub use operator_call::{OperatorCall, OperatorReply, call_as_operator};
 pub use response::ErrorDetails;
-pub use route::{AgentRouteCompiler, CallerAuthentication, QueryPolicy, Route, RouteRule};
+pub use route::{AgentRouteCompiler, Route};
+pub use route_rule::{CallerAuthentication, QueryPolicy, RouteRule};
 
 #[cfg(test)]
 mod tests;

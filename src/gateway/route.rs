@@ -3,7 +3,7 @@
 
 use super::{
     a2a_config::A2aConfig,
-    api::{AgentApi, AgentApiBuilder, ApiConfig, protocol_without_api},
+    api::{AgentApi, AgentApiBuilder, protocol_without_api},
     caller_identity::CallerHeaders,
     content_negotiation,
     deprecation_headers::deprecation_headers,
@@ -12,23 +12,21 @@ use super::{
     path_router::RESERVED_SEGMENTS,
     requested_version::VersionTable,
     response::ErrorDetails,
+    route_rule::{QueryPolicy, RouteRule},
 };
 use crate::{
-    agent::{
-        Agent, AgentEndpoint, AgentStatus, AuthenticationMethod, DeclaredFormats, DeclaredMembers, EndpointOrigin,
-        media_types,
-    },
+    agent::{Agent, AgentEndpoint, AgentStatus, DeclaredFormats, DeclaredMembers, EndpointOrigin, media_types},
     auth::{Authorizer, GrantSet},
     contract::{self, AgentHeavyChecks, DocumentBudget, DocumentChecks, OperationContract, SchemaLimits},
     fault::{Fault, FaultCode},
     limit::{self, AgentLimits, CallLimiter},
     registry::{CompileRoute, EndpointRules, EndpointTrust, OnDemandServers},
     telemetry::{AgentMetrics, EndpointCounts, EndpointState, LimitKind, Metrics, ShadowDenials},
-    transport::{self, BreakerState, EndpointConfig, TransportConfig, UpstreamClient},
-    values::{ByteSize, Glob, Rate},
+    transport::{self, BreakerState, TransportConfig, UpstreamClient},
+    values::ByteSize,
 };
 use http::{HeaderName, HeaderValue};
-use std::{num::NonZeroU32, sync::Arc};
+use std::sync::Arc;
 
 /// Maximum number of warnings about one document.
 const MAX_DOCUMENT_WARNINGS: usize = 20;
@@ -106,76 +104,6 @@ impl CompiledOperation {
         }
         let essence = media.split(';').next().unwrap_or_default().trim();
         media_types(&self.formats.outputs).any(|format| format.eq_ignore_ascii_case(essence))
-    }
-}
-
-/// Settings for the agents that match. Rules apply in order; a later one overrides.
-#[derive(Clone, Debug)]
-pub struct RouteRule {
-    /// The agent ids that match.
-    pub agents: Vec<Glob>,
-    /// The transport settings.
-    pub settings: TransportConfig,
-    /// The calls per period to each agent.
-    pub rate_limit: Option<Rate>,
-    /// The concurrent calls to each agent.
-    pub max_concurrency: Option<NonZeroU32>,
-    /// The concurrent calls to each agent of all gateways.
-    pub shared_max_concurrency: Option<NonZeroU32>,
-    /// Whether the concurrency limit of each agent is adaptive.
-    pub adaptive_concurrency: Option<bool>,
-    /// Whether calls of the agents become tasks.
-    pub runs_as_task: Option<bool>,
-    /// Whether the agents can be called with `GET`.
-    pub allows_get: Option<bool>,
-    /// Which credentials the agents accept.
-    pub authentication: Option<CallerAuthentication>,
-    /// What happens with the query of a `POST`.
-    pub query: Option<QueryPolicy>,
-    /// Which parts of the agents' errors callers read.
-    pub error_details: Option<ErrorDetails>,
-    /// The agents' own APIs.
-    pub api: Option<Arc<ApiConfig>>,
-    /// How clients of OpenAI's API call the agents.
-    pub openai: Option<Arc<OpenAiConfig>>,
-    /// Bounds for calls to agents with an A2A card.
-    pub a2a: Option<A2aConfig>,
-    /// What the agents' servers speak, if they do not take calls as they are.
-    pub endpoint: Option<Arc<EndpointConfig>>,
-}
-
-/// What happens with the query of a `POST` that does not only repeat the body.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum QueryPolicy {
-    /// The agent receives it.
-    #[default]
-    Forward,
-    /// The call is refused with 400.
-    Refuse,
-}
-
-/// Which credential an agent accepts from its callers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum CallerAuthentication {
-    /// The kind that the agent's document declares (R12, R28).
-    #[default]
-    Declared,
-    /// Every kind that the gateway accepts; the document's declaration does not count.
-    Any,
-}
-
-impl CallerAuthentication {
-    /// Returns the agent as its callers see it. Its scopes still apply to tokens.
-    fn apply(self, agent: Arc<Agent>) -> Arc<Agent> {
-        if self == Self::Declared || agent.authentication.method == AuthenticationMethod::Anonymous {
-            return agent;
-        }
-        let mut agent = Arc::unwrap_or_clone(agent);
-        agent.authentication.method = AuthenticationMethod::Anonymous;
-        agent.authentication.refuses_anonymous = true;
-        Arc::new(agent)
     }
 }
 
