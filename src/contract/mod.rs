@@ -21,7 +21,7 @@ pub use config::{BatchConfig, ContractConfig, ContractMode, HeavyCheckConfig};
 pub use document_checks::{DocumentChecks, DocumentFindings, FindingMode, OperationSchemas};
 pub use heavy_check_pool::{AgentHeavyChecks, HeavyCheckPool, HeavyCheckRequest};
 pub use json_body::{JsonBounds, parse_json};
-pub use query_input::input_from_query;
+pub use query_input::{TextTypes, input_from_query};
 pub use schema_budget::{DocumentBudget, SchemaBudget, SchemaCharge, SchemaDigest, SchemaLimits};
 pub use schema_validation::{CheckWork, CompiledSchema};
 
@@ -70,6 +70,16 @@ impl OperationContract {
         } else {
             Err(problems)
         }
+    }
+
+    /// Compiles the schema of an input that belongs to no operation of the agent's document.
+    ///
+    /// # Errors
+    /// Why the schema is not valid.
+    pub fn compile_input(schema: &Value, config: &ContractConfig, budget: &DocumentBudget<'_>) -> Result<Self, String> {
+        let input = CompiledSchema::compile_within(schema, budget)?;
+        let input = (config.input != ContractMode::Off).then_some(input);
+        Ok(Self { input, output: None, input_mode: config.input, output_mode: ContractMode::Off })
     }
 
     /// Returns the schemas, for checks of the document.

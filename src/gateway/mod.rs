@@ -45,7 +45,10 @@ mod upstream;
 pub mod websocket;
 
 pub use admission::{ShadowRules, may_call};
-pub use api::{ApiConfig, ApiHostRule, ApiHosts, ApiPreset, ApiRouteConfig, ApiSessionConfig, api_config_problems};
+pub use api::{
+    ApiConfig, ApiHostRule, ApiHosts, ApiPreset, ApiRouteConfig, ApiSessionConfig, OpenApiLocation, OpenApiSource,
+    OpenApiSources, OpenApiSourcesBuilder, api_config_problems,
+};
 pub use bridge::MqttBridge;
 pub use caller_connection::CallerConnection;
 pub use cors::{CorsConfig, CorsPolicy, PairingConfig};

@@ -2,7 +2,7 @@
 //! metrics.
 
 use super::{
-    api::{AgentApi, AgentApiBuilder, ApiConfig},
+    api::{AgentApi, AgentApiBuilder, ApiConfig, OpenApiSource},
     content_negotiation,
     deprecation_headers::deprecation_headers,
     openai::OpenAiConfig,
@@ -130,6 +130,8 @@ pub struct RouteRule {
     pub error_details: Option<ErrorDetails>,
     /// The agents' own APIs.
     pub api: Option<Arc<ApiConfig>>,
+    /// The OpenAPI document that `api` names.
+    pub openapi: Option<Arc<OpenApiSource>>,
     /// How clients of OpenAI's API call the agents.
     pub openai: Option<Arc<OpenAiConfig>>,
 }
@@ -254,7 +256,7 @@ impl CompileRoute for AgentRouteCompiler {
             authentication = rule.authentication.or(authentication);
             query_policy = rule.query.or(query_policy);
             error_details = rule.error_details.as_ref().or(error_details);
-            api = rule.api.as_deref().or(api);
+            api = rule.api.as_deref().map(|config| (config, rule.openapi.as_ref())).or(api);
             openai = rule.openai.as_ref().or(openai);
         }
         let agent = authentication.unwrap_or_default().apply(agent);
@@ -271,8 +273,9 @@ impl CompileRoute for AgentRouteCompiler {
                 return Err(problems);
             }
         };
-        let api = api.and_then(|config| {
-            let builder = AgentApiBuilder { config, agent: &agent, transport: &self.transport, settings: &settings };
+        let api = api.and_then(|(config, openapi)| {
+            let (agent, transport, settings) = (&*agent, &self.transport, &settings);
+            let builder = AgentApiBuilder { config, openapi, agent, transport, settings };
             let built = builder.build();
             built
                 .map_err(|why| document_warnings.extend(why.iter().map(|why| format!("the API does not pass: {why}"))))

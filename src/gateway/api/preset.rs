@@ -74,6 +74,7 @@ impl ApiPreset {
                     (ALL, "/apps/{app}/users/{user}/memory/**"),
                     (POST, "/run"),
                     (POST, "/run_sse"),
+                    (GET, "/run_live"),
                 ],
                 base: PresetBase::Root,
                 session_header: None,
@@ -81,7 +82,7 @@ impl ApiPreset {
                 forwarded_headers: &[],
             },
             Self::Agentcore => PresetRoutes {
-                routes: &[(POST, "/invocations"), (GET, "/ping")],
+                routes: &[(POST, "/invocations"), (GET, "/ping"), (GET, "/ws")],
                 base: PresetBase::Root,
                 session_header: Some("x-amzn-bedrock-agentcore-runtime-session-id"),
                 url_pointers: &[],
