@@ -166,13 +166,17 @@ impl RunSetup {
         self.add_proxy(name, started, protocols).map(drop)
     }
 
-    /// Adds the gateway's rows: one gateway without checks, one with all checks.
+    /// Adds the gateway's rows: one gateway without checks, by invocation and by the agent's own API, and one with all
+    /// checks.
     fn add_gateways(&mut self, launcher: &GatewayLauncher, issuer: &TokenIssuer) -> anyhow::Result<()> {
         let open = start_until_responding(|| {
             let open = launcher.start_open()?;
             Ok(Some((anonymous_target(open.process.address, "/agents/open/invoke"), open)))
         })?;
-        self.add_proxy("Gatepost, open agent", open.context("the gateway did not start")?, &ClientProtocol::ALL)?;
+        let open = open.context("the gateway did not start")?;
+        let open = self.add_proxy("Gatepost, open agent", open, &ClientProtocol::ALL)?;
+        let target = anonymous_target(open.address, "/agents/open/api/invoke");
+        self.rows.push(ReportRow::new("Gatepost, open agent's own API", target, Some(&open)));
         let guarded = start_until_responding(|| {
             let (guarded, key) = launcher.start_guarded()?;
             Ok(Some((api_key_target(guarded.process.address, &key), guarded)))

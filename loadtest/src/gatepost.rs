@@ -25,6 +25,9 @@ use std::time::Duration;
 /// The caller of the API key and of the token.
 const CALLER_ID: &str = "loadtest";
 
+/// Passes the invocations of an agent as requests to its own API, too.
+const API_RULE: &str = "  rules:\n    - { agents: [open], api: { routes: [{ methods: [POST], path: /invoke }] } }\n";
+
 /// The language in the request bodies.
 pub(crate) const LANGUAGE: &str = "fr";
 
@@ -60,7 +63,9 @@ impl GatewayLauncher {
         // Several of these gateways run at the same time, and each watches its own files.
         let name = format!("open-{}", self.open_gateways.get());
         self.open_gateways.update(|count| count + 1);
-        let common = self.common_config(&self.write_agents(&name, &agents)?);
+        let file = self.write_agents(&name, &agents)?;
+        let (sources, rules) = (format!("  sources: [{file}]\n"), format!("  sources: [{file}]\n{API_RULE}"));
+        let common = self.common_config(&file).replace(&sources, &rules);
         let config = format!("{common}limits:\n  per_address: null\n  concurrency: {{ max_per_agent: null }}\n");
         self.start_with_tls(&self.write_config(&name, &config)?)
     }

@@ -28,7 +28,7 @@ use crate::{
     explain::RecentDecisions,
     gateway::{
         AgentRouteCompiler, CallerTokenSigner, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge,
-        Route, RouteRule, ShadowRules,
+        OpenApiSources, OpenApiSourcesBuilder, Route, RouteRule, ShadowRules,
     },
     limit::{CallLimiter, ShadowLimits},
     net::{AddressPolicy, FetchClient},
@@ -90,11 +90,23 @@ impl GatewayAssembly {
         let issued = IssuedCredentials { pairings: &pairings, revocations: &revocations };
         let auth = collect_problems(build_auth(file, &policy, issued, &metrics, None), "", &mut problems);
         problems.extend(check_agent_settings(file, &transport));
+        let openapi = collect_problems(open_openapi_documents(file, &policy, None).await, "", &mut problems);
         let tracer = collect_problems(build_tracer(file, &metrics, None), "", &mut problems);
         let shadow = collect_problems(build_shadow_rules(file, &metrics, None), "", &mut problems);
-        let parts = (log, audit_log, limits, auth, resolver, tracer, shadow);
-        let ((Some(log), Some(audit_log), Some(limits), Some(auth), Some(resolver), Some(tracer), Some(shadow)), true) =
-            (parts, problems.is_empty())
+        let parts = (log, audit_log, limits, auth, resolver, openapi, tracer, shadow);
+        let (
+            (
+                Some(log),
+                Some(audit_log),
+                Some(limits),
+                Some(auth),
+                Some(resolver),
+                Some(openapi),
+                Some(tracer),
+                Some(shadow),
+            ),
+            true,
+        ) = (parts, problems.is_empty())
         else {
             // The sources are opened below; a missing file or folder is reported here, with the other problems.
             problems.extend(prefix_problems("agents", agent_sources_config(file).problems()));
@@ -106,7 +118,14 @@ impl GatewayAssembly {
         let sources = open_sources(file, &policy, &metrics, registry.as_ref())
             .map_err(|problems| prefix_problems("agents", problems))?;
         let limits = Arc::new(limits);
-        let routes = build_routes(file, &auth, &limits, &transport, &metrics);
+        let dependencies = RouteDependencies {
+            auth: &auth,
+            limits: &limits,
+            transport: &transport,
+            metrics: &metrics,
+            openapi: &openapi,
+        };
+        let routes = build_routes(file, dependencies);
         let catalogue: Arc<Catalogue<Route>> = Arc::new(Catalogue::new(Arc::new(routes), Arc::clone(&metrics)));
         let search_indexer = create_search_indexer(file, &catalogue)?;
         if let Some(registry) = &registry {
@@ -132,6 +151,7 @@ impl GatewayAssembly {
             caller_tokens,
             on_demand: on_demand_catalogue,
             stores,
+            openapi,
             tracer,
             shadow,
         };
@@ -182,6 +202,8 @@ impl GatewayAssembly {
             collect_problems(open_sources(file, &policy, &gateway.metrics, registry.as_ref()), "agents", &mut problems);
         problems.extend(check_agent_settings(file, &gateway.transport));
         let previous = gateway.config.load_full();
+        let openapi = open_openapi_documents(file, &policy, Some(&previous.openapi)).await;
+        let openapi = collect_problems(openapi, "", &mut problems);
         let issued = IssuedCredentials { pairings: &gateway.browser_pairings, revocations: &gateway.revocations };
         let auth = build_auth(file, &policy, issued, &gateway.metrics, Some(&previous.auth));
         let auth = collect_problems(auth, "", &mut problems);
@@ -199,7 +221,7 @@ impl GatewayAssembly {
         let tracer = collect_problems(tracer, "", &mut problems);
         let shadow = build_shadow_rules(file, &gateway.metrics, previous.shadow.as_ref());
         let shadow = collect_problems(shadow, "", &mut problems);
-        let parts = (auth, sources, search, on_demand, resolver, offers, tracer, shadow);
+        let parts = (auth, sources, search, on_demand, resolver, offers, openapi, tracer, shadow);
         let (
             (
                 Some(auth),
@@ -208,6 +230,7 @@ impl GatewayAssembly {
                 Some(on_demand),
                 Some(resolver),
                 Some(offers),
+                Some(openapi),
                 Some(tracer),
                 Some(shadow),
             ),
@@ -239,9 +262,17 @@ impl GatewayAssembly {
         gateway.recent_decisions.set_max(file.explain.recent_decisions);
         set_issuer_labels(file, &gateway.metrics);
         gateway.metrics.register_tiers(file.limits.tiers.keys().map(String::as_str));
-        let routes = build_routes(file, &auth, &gateway.limits, &gateway.transport, &gateway.metrics);
+        let dependencies = RouteDependencies {
+            auth: &auth,
+            limits: &gateway.limits,
+            transport: &gateway.transport,
+            metrics: &gateway.metrics,
+            openapi: &openapi,
+        };
+        let routes = build_routes(file, dependencies);
         let on_demand = on_demand.catalogue;
-        let parts = SnapshotParts { auth, directory, delegation, caller_tokens, on_demand, stores, tracer, shadow };
+        let parts =
+            SnapshotParts { auth, directory, delegation, caller_tokens, on_demand, stores, openapi, tracer, shadow };
         let snapshot = build_config_snapshot(file, parts);
         set_checkpoint_key(gateway.audit_log.as_deref(), &snapshot);
         // Beside the snapshot, so that a call is explained with the rules under which it began.
@@ -369,6 +400,7 @@ struct SnapshotParts {
     caller_tokens: Option<Arc<CallerTokenSigner>>,
     on_demand: Option<Arc<OnDemandCatalogue<Route>>>,
     stores: TasksAndIdempotency,
+    openapi: OpenApiSources,
     tracer: Option<Arc<Tracer>>,
     shadow: Option<ShadowRules>,
 }
@@ -391,6 +423,7 @@ fn build_config_snapshot(file: &GatewayConfig, parts: SnapshotParts) -> ConfigSn
         websockets: file.websocket.clone(),
         sse_keep_alive_interval: file.agents.sse_keep_alive_interval.get(),
         shadow: parts.shadow,
+        openapi: parts.openapi,
         // `check_agent_settings` has reported the problems of the rules.
         api_hosts: compile_api_hosts(file).unwrap_or_default(),
         tracer: parts.tracer,
@@ -461,13 +494,29 @@ fn build_auth(
     Authorizer::build(&file.auth, &file.access, &services, previous).map(Arc::new)
 }
 
-fn build_routes(
+/// Opens the OpenAPI documents that rules name.
+async fn open_openapi_documents(
     file: &GatewayConfig,
-    auth: &Arc<Authorizer>,
-    limits: &Arc<CallLimiter>,
-    transport: &UpstreamClient,
-    metrics: &Arc<Metrics>,
-) -> AgentRouteCompiler {
+    policy: &Arc<AddressPolicy>,
+    previous: Option<&OpenApiSources>,
+) -> Result<OpenApiSources, Vec<String>> {
+    let (contract, network, check_only) = (&file.contract, &file.network, file.agents.check_only);
+    let builder = OpenApiSourcesBuilder { contract, network, policy, check_only };
+    builder.open(file.agents.rules.iter().map(|rule| rule.api.as_ref()), previous).await
+}
+
+/// What routes are compiled with.
+#[derive(Clone, Copy)]
+struct RouteDependencies<'a> {
+    auth: &'a Arc<Authorizer>,
+    limits: &'a Arc<CallLimiter>,
+    transport: &'a UpstreamClient,
+    metrics: &'a Arc<Metrics>,
+    openapi: &'a OpenApiSources,
+}
+
+fn build_routes(file: &GatewayConfig, dependencies: RouteDependencies<'_>) -> AgentRouteCompiler {
+    let RouteDependencies { auth, limits, transport, metrics, openapi } = dependencies;
     let rules = file.agents.rules.iter().enumerate().map(|(at, rule)| RouteRule {
         agents: rule.agents.clone(),
         settings: rule.settings.of_rule(at),
@@ -481,6 +530,7 @@ fn build_routes(
         error_details: rule.error_details.clone(),
         allows_get: rule.get,
         api: rule.api.clone().map(Arc::new),
+        openapi: openapi.of_rule(at),
         openai: rule.openai.clone().map(Arc::new),
         a2a: rule.a2a.clone(),
         endpoint: rule.endpoint.clone().map(Arc::new),

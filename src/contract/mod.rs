@@ -23,7 +23,7 @@ pub use document_checks::{DocumentChecks, DocumentFindings, FindingMode, Operati
 pub use heavy_check_pool::{AgentHeavyChecks, HeavyCheckPool, HeavyCheckRequest};
 pub use json_body::{JsonBounds, parse_json};
 pub use json_size::size_without_long_texts;
-pub use query_input::input_from_query;
+pub use query_input::{TextTypes, input_from_query};
 pub use schema_budget::{DocumentBudget, SchemaBudget, SchemaCharge, SchemaDigest, SchemaLimits};
 pub use schema_validation::{CheckWork, CompiledSchema};
 
@@ -72,6 +72,16 @@ impl OperationContract {
         } else {
             Err(problems)
         }
+    }
+
+    /// Compiles the schema of an input that belongs to no operation of the agent's document.
+    ///
+    /// # Errors
+    /// Why the schema is not valid.
+    pub fn compile_input(schema: &Value, config: &ContractConfig, budget: &DocumentBudget<'_>) -> Result<Self, String> {
+        let input = CompiledSchema::compile_within(schema, budget)?;
+        let input = (config.input != ContractMode::Off).then_some(input);
+        Ok(Self { input, output: None, input_mode: config.input, output_mode: ContractMode::Off })
     }
 
     /// Returns the schemas, for checks of the document.

@@ -11,6 +11,7 @@ use crate::{
     },
 };
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// Maximum number of parameters in one query.
 const MAX_PARAMETERS: usize = 256;
@@ -80,7 +81,7 @@ struct PropertyTypes<'a> {
     string: bool,
     object: bool,
     array: Option<Box<PropertyTypes<'a>>>,
-    enum_values: Vec<&'a Value>,
+    enum_values: Vec<Cow<'a, Value>>,
 }
 
 impl<'a> PropertyTypes<'a> {
@@ -116,8 +117,8 @@ impl<'a> PropertyTypes<'a> {
                 _ => {}
             }
         }
-        self.enum_values.extend(schema.get("enum").and_then(Value::as_array).into_iter().flatten());
-        self.enum_values.extend(schema.get("const"));
+        let listed = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
+        self.enum_values.extend(listed.chain(schema.get("const")).map(Cow::Borrowed));
         for schema in in_place_subschemas(schema, root) {
             self.add_schema(schema, root, depth_left);
         }
@@ -144,12 +145,20 @@ impl<'a> PropertyTypes<'a> {
         if (self.object || self.array.is_some()) && !allows_scalar {
             return Err(invalid_parameter(name, "is a structure (send JSON with POST)"));
         }
-        if let Some(value) =
-            self.enum_values.iter().find(|value| value.as_str() == Some(&text) || value.to_string() == text)
-        {
-            return Ok((*value).clone());
+        Ok(self.convert_text(text))
+    }
+
+    /// Converts a text to a listed value, to the narrowest type that it fits, or to a string.
+    fn convert_text(&self, text: String) -> Value {
+        let is_equal = |value: &&Cow<'_, Value>| value.as_str() == Some(&text) || value.to_string() == text;
+        if let Some(value) = self.enum_values.iter().find(is_equal) {
+            return value.clone().into_owned();
         }
-        Ok(match text.as_str() {
+        self.convert_scalar(text)
+    }
+
+    fn convert_scalar(&self, text: String) -> Value {
+        match text.as_str() {
             "true" if self.boolean => Value::Bool(true),
             "false" if self.boolean => Value::Bool(false),
             "" | "null" if self.null && !(self.string && text.is_empty()) => Value::Null,
@@ -161,7 +170,61 @@ impl<'a> PropertyTypes<'a> {
                 }
             }
             _ => Value::String(text),
-        })
+        }
+    }
+
+    fn into_owned(self) -> PropertyTypes<'static> {
+        PropertyTypes {
+            null: self.null,
+            boolean: self.boolean,
+            integer: self.integer,
+            number: self.number,
+            string: self.string,
+            object: self.object,
+            array: self.array.map(|items| Box::new(items.into_owned())),
+            enum_values: self.enum_values.into_iter().map(|value| Cow::Owned(value.into_owned())).collect(),
+        }
+    }
+}
+
+/// The types that a schema gives a value that is written as text, such as a parameter in a URL; determined once.
+pub struct TextTypes(PropertyTypes<'static>);
+
+impl TextTypes {
+    /// Determines the types of a schema.
+    pub fn of_schema(schema: &Value) -> Self {
+        Self(PropertyTypes::from_schema(schema, schema).into_owned())
+    }
+
+    /// Whether the value is a list of texts.
+    pub fn is_list(&self) -> bool {
+        self.0.array.is_some()
+    }
+
+    /// Whether the value is an object, and no text stands for one of its other types.
+    pub fn is_object(&self) -> bool {
+        let types = &self.0;
+        let is_scalar = types.boolean || types.integer || types.number || types.string;
+        types.object && !is_scalar && types.array.is_none()
+    }
+
+    /// Returns the value of a text: of the narrowest type that it fits, or a string.
+    pub fn convert(&self, text: String) -> Value {
+        self.0.convert_text(text)
+    }
+
+    /// Returns the value of an item of a list.
+    pub fn convert_item(&self, text: String) -> Value {
+        match &self.0.array {
+            Some(items) => items.convert_text(text),
+            None => self.0.convert_text(text),
+        }
+    }
+}
+
+impl std::fmt::Debug for TextTypes {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("TextTypes")
     }
 }
 

@@ -286,9 +286,9 @@ impl Call {
     }
 
     /// Records the route of the agent's API, by its pattern.
-    pub(super) fn record_api_route(&mut self, pattern: &str) {
+    pub(super) fn record_api_route(&mut self, pattern: &Arc<str>) {
         if let Some(summary) = &mut self.route {
-            summary.api_route = Some(pattern.into());
+            summary.api_route = Some(Arc::clone(pattern));
         }
     }
 

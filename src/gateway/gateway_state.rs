@@ -1,8 +1,13 @@
 //! The gateway: the configuration in force, and the state that outlives every configuration.
 
 use super::{
-    admission::ShadowRules, api::ApiHosts, caller_identity::CallerTokenSigner, cors::CorsPolicy,
-    delegation::DelegationPolicy, route::Route, websocket::CallerWebSocketConfig,
+    admission::ShadowRules,
+    api::{ApiHosts, OpenApiSources},
+    caller_identity::CallerTokenSigner,
+    cors::CorsPolicy,
+    delegation::DelegationPolicy,
+    route::Route,
+    websocket::CallerWebSocketConfig,
 };
 use crate::{
     audit::AuditLog,
@@ -56,6 +61,8 @@ pub struct ConfigSnapshot {
     pub sse_keep_alive_interval: Duration,
     /// Rules in shadow mode; `None` judges none.
     pub shadow: Option<ShadowRules>,
+    /// The OpenAPI documents of agents' own APIs.
+    pub openapi: OpenApiSources,
     /// Hosts at which the root is an agent's own API.
     pub api_hosts: ApiHosts,
     /// Traces; `None` records none, and passes the callers' own context through.

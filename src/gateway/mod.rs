@@ -49,7 +49,10 @@ pub mod websocket;
 
 pub use a2a_config::A2aConfig;
 pub use admission::{ShadowRules, may_call};
-pub use api::{ApiConfig, ApiHostRule, ApiHosts, ApiPreset, ApiRouteConfig, ApiSessionConfig, api_config_problems};
+pub use api::{
+    ApiConfig, ApiHostRule, ApiHosts, ApiPreset, ApiRouteConfig, ApiSessionConfig, OpenApiLocation, OpenApiSource,
+    OpenApiSources, OpenApiSourcesBuilder, api_config_problems,
+};
 pub use bridge::MqttBridge;
 pub use caller_connection::CallerConnection;
 pub use caller_identity::CallerTokenSigner;

@@ -199,7 +199,7 @@ impl CompileRoute for AgentRouteCompiler {
             authentication = rule.authentication.or(authentication);
             query_policy = rule.query.or(query_policy);
             error_details = rule.error_details.as_ref().or(error_details);
-            api = rule.api.as_deref().or(api);
+            api = rule.api.as_deref().map(|config| (config, rule.openapi.as_ref())).or(api);
             openai = rule.openai.as_ref().or(openai);
             a2a = rule.a2a.as_ref().unwrap_or(a2a);
         }
@@ -218,8 +218,9 @@ impl CompileRoute for AgentRouteCompiler {
                 return Err(problems);
             }
         };
-        let api = api.map(|config| {
-            AgentApiBuilder { config, agent: &agent, transport: &self.transport, settings: &settings }.build()
+        let api = api.map(|(config, openapi)| {
+            let (agent, transport, settings) = (&*agent, &self.transport, &settings);
+            AgentApiBuilder { config, openapi, agent, transport, settings }.build()
         });
         let api = api.transpose().or_else(|why| {
             let mut why: Vec<String> = why.iter().map(|why| format!("the API does not pass: {why}")).collect();

@@ -1,6 +1,11 @@
 //! A rule of the configuration, as routes are compiled from it: the settings of the agents that match.
 
-use super::{a2a_config::A2aConfig, api::ApiConfig, openai::OpenAiConfig, response::ErrorDetails};
+use super::{
+    a2a_config::A2aConfig,
+    api::{ApiConfig, OpenApiSource},
+    openai::OpenAiConfig,
+    response::ErrorDetails,
+};
 use crate::{
     agent::{Agent, AuthenticationMethod},
     transport::{EndpointConfig, TransportConfig},
@@ -35,6 +40,8 @@ pub struct RouteRule {
     pub error_details: Option<ErrorDetails>,
     /// The agents' own APIs.
     pub api: Option<Arc<ApiConfig>>,
+    /// The OpenAPI document that `api` names.
+    pub openapi: Option<Arc<OpenApiSource>>,
     /// How clients of OpenAI's API call the agents.
     pub openai: Option<Arc<OpenAiConfig>>,
     /// Bounds for calls to agents with an A2A card.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 pub(super) struct RouteSummary {
     pub(super) route: Arc<Route>,
     pub(super) operation: Option<usize>,
-    pub(super) api_route: Option<Box<str>>,
+    pub(super) api_route: Option<Arc<str>>,
 }
 
 impl RouteSummary {

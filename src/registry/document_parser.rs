@@ -71,8 +71,20 @@ pub(super) fn size_error(bytes: usize) -> String {
     format!("the document has {bytes} bytes (at most {MAX_DOCUMENT_SIZE})")
 }
 
+/// Parses one YAML document that is none of an agent.
+///
+/// # Errors
+/// Why the text is not one document.
+pub fn parse_yaml_value(bytes: &[u8]) -> Result<Value, String> {
+    let mut values = parse_yaml_values(bytes)?.into_iter();
+    match (values.next(), values.next()) {
+        (Some(StrictJsonValue(value)), None) => Ok(value),
+        _ => Err("the text has several documents, or none".to_owned()),
+    }
+}
+
 /// Parses YAML. An alias may expand to a whole tree, so the budget for expansion is far below the maximum file size.
-fn parse_yaml(bytes: &[u8]) -> Result<Vec<RawDocument>, String> {
+fn parse_yaml_values(bytes: &[u8]) -> Result<Vec<StrictJsonValue>, String> {
     if bytes.len() > MAX_YAML_SIZE {
         return Err(format!("the file has {} bytes (at most {MAX_YAML_SIZE} for YAML)", bytes.len()));
     }
@@ -91,10 +103,12 @@ fn parse_yaml(bytes: &[u8]) -> Result<Vec<RawDocument>, String> {
         strict_booleans: true,
         with_snippet: false,
     };
-    let values: Vec<StrictJsonValue> = serde_saphyr::from_slice_multiple_with_options(bytes, options)
-        .map_err(|why| json::truncate(&why.to_string(), 300))?;
+    serde_saphyr::from_slice_multiple_with_options(bytes, options).map_err(|why| json::truncate(&why.to_string(), 300))
+}
+
+fn parse_yaml(bytes: &[u8]) -> Result<Vec<RawDocument>, String> {
     let mut documents = Vec::new();
-    for StrictJsonValue(value) in values {
+    for StrictJsonValue(value) in parse_yaml_values(bytes)? {
         match value {
             Value::Array(items) => documents.extend(items.into_iter().map(document_from_value)),
             Value::Object(mut members) => match members.get_mut("agents").map(Value::take) {

@@ -47,6 +47,7 @@ pub use config::{
     AgentSourcesConfig, CacheBounds, LossGuardConfig, RemoteSourceConfig, SourceConfig, SourceKind,
     default_last_known_good_folder,
 };
+pub use document_parser::parse_yaml_value;
 pub use embedded::{
     DocumentRevision, DocumentWrites, EmbeddedRegistry, ImportReport, PublishConfig, PublishOutcome, PublishedDocument,
     PublishedFeed, Publisher, PublisherRule, RegistryArchive, RejectedFile, WritePrecondition, parse_document,

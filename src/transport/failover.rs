@@ -126,7 +126,7 @@ fn refused_by_breaker(metrics: Option<&AgentMetrics>, retry_after: Duration) -> 
 }
 
 /// Whether another endpoint may get the call after this fault.
-fn may_fail_over(fault: &Fault, is_repeatable: bool) -> bool {
+pub(super) fn may_fail_over(fault: &Fault, is_repeatable: bool) -> bool {
     match fault.progress() {
         Some(CallProgress::NotSent) => true,
         Some(CallProgress::PossiblySent) => is_repeatable,

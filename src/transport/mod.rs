@@ -29,6 +29,7 @@ mod session_affinity;
 mod timeouts;
 mod transport_kind;
 mod transport_kinds;
+mod tunnel_failover;
 mod upstream_body;
 mod upstream_client;
 mod upstream_compiler;
@@ -63,8 +64,8 @@ pub use upstream_reply::{BodyPrefix, ReplyBody, UpstreamReply};
 pub use upstream_set::UpstreamSet;
 pub use upstream_transport::{Transport, UpstreamCall};
 pub use websocket::{
-    MessageFraming, UpstreamWebSocket, UpstreamWebSocketConfig, WebSocketConnection, WebSocketError, WebSocketEvent,
-    WebSocketIo, WebSocketLimits, WebSocketOutcome, WebSocketPeer,
+    MessageFraming, TunnelHold, TunnelOutcome, UpstreamWebSocket, UpstreamWebSocketConfig, WebSocketConnection,
+    WebSocketError, WebSocketEvent, WebSocketIo, WebSocketLimits, WebSocketOutcome, WebSocketPeer, WebSocketTunnel,
 };
 
 #[cfg(test)]

@@ -9,11 +9,12 @@ use super::{
     local::{LeaseGrant, LocalRuntimeConfig},
     transport_kind::TransportBuilder as _,
     transport_kinds::TransportKinds,
+    tunnel_failover,
     upstream_compiler::{UpstreamCompiler, parse_additional_endpoints},
     upstream_reply::UpstreamReply,
     upstream_set::UpstreamSet,
     upstream_transport::UpstreamCall,
-    websocket::WebSocketOutcome,
+    websocket::{TunnelOutcome, WebSocketOutcome},
 };
 use crate::{agent::Agent, fault::Fault, net::AddressPolicy, resolver::UriResolver, telemetry::Metrics};
 use arc_swap::ArcSwapOption;
@@ -116,6 +117,19 @@ impl UpstreamClient {
         request: UpstreamCall<'_>,
     ) -> Result<Option<WebSocketOutcome>, Fault> {
         failover::open_primary_websocket(admitted.upstream_set(), request, admitted.deadline()).await
+    }
+
+    /// Opens a tunnel to a WebSocket of the agent's own API, whose frames pass as they are.
+    ///
+    /// # Errors
+    /// The upstream cannot be reached, or does not complete the handshake in time; or its circuit breaker is open.
+    pub async fn open_tunnel(
+        &self,
+        admitted: &impl Admission,
+        request: UpstreamCall<'_>,
+    ) -> Result<TunnelOutcome, Fault> {
+        let (upstream, session, deadline) = (admitted.upstream_set(), admitted.session_hash(), admitted.deadline());
+        tunnel_failover::open_tunnel(FailoverCall { upstream, session, deadline }, request).await
     }
 
     /// Whether any endpoint of the upstream accepts connections now. Transports that cannot tell count as reachable.

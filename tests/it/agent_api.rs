@@ -367,6 +367,10 @@ async fn a_dry_run_of_a_request_to_an_api_names_its_route_or_what_refuses_it() {
     assert!(admitted.to_string().contains("the route /threads/{id} of the agent's API"), "{admitted}");
     let missing = call("GET", "/store").explain(&gate).await;
     assert_eq!((&missing["verdict"], &missing["code"]), (&json!("refused"), &json!("CapabilityNotFound")), "{missing}");
+    let handshake = call("GET", "/threads/1").header("Upgrade", "websocket").header("Connection", "Upgrade");
+    let handshake = handshake.header("Sec-WebSocket-Version", "13");
+    let upgraded = handshake.header("Sec-WebSocket-Key", "AAAAAAAAAAAAAAAAAAAAAA==").explain(&gate).await;
+    assert!(upgraded.to_string().contains("the frames of the WebSocket pass without validation"), "{upgraded}");
     let refused = call("DELETE", "/threads/1").explain(&gate).await;
     assert_eq!(refused["code"], "MethodNotAllowed", "{refused}");
     assert_eq!(agent.call_count(), 0);

@@ -4,6 +4,8 @@
 
 mod adversity;
 mod agent_api;
+mod agent_api_openapi;
+mod agent_api_websockets;
 mod agents;
 mod api_key_commands;
 #[path = "../attacks/mod.rs"]

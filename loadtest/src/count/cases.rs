@@ -127,6 +127,8 @@ admin:
 agents:
   sources: [agents.json]
   poll_interval: 1h
+  rules:
+    - {{ agents: [open], api: {{ routes: [{{ methods: [POST], path: /invoke }}] }} }}
 network:
   allowed_addresses: [127.0.0.0/8]
 access:
@@ -167,21 +169,22 @@ access_log:
     fn cases(&self, key: &str) -> anyhow::Result<Vec<CallCase>> {
         let key = format!("x-api-key: {key}\r\n");
         let token = format!("authorization: Bearer {}\r\n", self.issuer.sign_token(&self.issuer_url())?);
-        let case = |name, status, agent: &str, credential: &str, language: &str| {
+        let case = |name, status, path: &str, credential: &str, language: &str| {
             let body = request_body(language);
             let request = format!(
-                "POST /agents/{agent}/invoke HTTP/1.1\r\nhost: counts.local\r\ncontent-type: application/json\r\n\
+                "POST /agents/{path} HTTP/1.1\r\nhost: counts.local\r\ncontent-type: application/json\r\n\
                  {credential}content-length: {}\r\n\r\n{body}",
                 body.len()
             );
             CallCase { name, status, request: request.into_bytes() }
         };
         Ok(vec![
-            case(API_KEY_CASE, 200, "keyed", &key, "fr"),
-            case(CACHED_JWT_CASE, 200, "signed", &token, "fr"),
-            case("open agent + limit", 200, "open", "", "fr"),
-            case("401: no credential", 401, "keyed", "", "fr"),
-            case("400: against the schema", 400, "keyed", &key, "xx"),
+            case(API_KEY_CASE, 200, "keyed/invoke", &key, "fr"),
+            case(CACHED_JWT_CASE, 200, "signed/invoke", &token, "fr"),
+            case("open agent + limit", 200, "open/invoke", "", "fr"),
+            case("open agent's own API + limit", 200, "open/api/invoke", "", "fr"),
+            case("401: no credential", 401, "keyed/invoke", "", "fr"),
+            case("400: against the schema", 400, "keyed/invoke", &key, "xx"),
         ])
     }
 }

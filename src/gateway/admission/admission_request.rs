@@ -20,6 +20,8 @@ pub(in crate::gateway) enum CallSource {
     HttpRequest,
     /// A request to an agent's own API, which has no operation.
     ApiRequest,
+    /// A handshake for a WebSocket of an agent's own API, which has no operation.
+    ApiHandshake,
     /// A request of another protocol, whose answer is translated.
     TranslatedRequest,
     /// A handshake, which has no input and whose messages are calls of their own.
@@ -31,7 +33,12 @@ pub(in crate::gateway) enum CallSource {
 }
 
 impl CallSource {
-    /// Whether a page in a browser may have made the request.
+    /// Whether the call is for an operation of the agent.
+    pub(super) fn has_operation(self) -> bool {
+        !matches!(self, Self::ApiRequest | Self::ApiHandshake)
+    }
+
+    /// Whether a page in a browser may have made the request; the origins of handshakes are checked when they are parsed.
     pub(super) fn may_be_page(self) -> bool {
         matches!(self, Self::HttpRequest | Self::ApiRequest | Self::TranslatedRequest)
     }

@@ -63,6 +63,14 @@ impl BodyBound {
         }
     }
 
+    /// Returns the bound of a body for an agent's own API that is validated; `self` is that of every body.
+    pub(in crate::gateway) fn of_checked_api(self, max_checked: ByteSize) -> Self {
+        if max_checked >= self.max_size {
+            return self;
+        }
+        Self { max_size: max_checked, setting: Some("agents.rules[].api.max_checked_body") }
+    }
+
     pub(in crate::gateway) fn max_bytes(self) -> usize {
         self.max_size.get()
     }

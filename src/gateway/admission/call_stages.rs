@@ -56,6 +56,11 @@ impl AuthorizedCall {
         self.deadline.at
     }
 
+    /// Returns the client whose shares the call counts against.
+    pub(in crate::gateway) fn client(&self) -> ClientKey {
+        self.client
+    }
+
     /// Sends the call to the agent's API, in this session.
     pub(in crate::gateway) fn set_upstream(&mut self, upstream: UpstreamSet, session_hash: Option<u64>) {
         self.upstream = Some(upstream);

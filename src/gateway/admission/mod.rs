@@ -18,8 +18,8 @@ pub(super) use admission_recorder::AdmissionRecorder;
 pub(super) use admission_request::{AdmissionRequest, CallSource, InputSource};
 pub use agent_authorization::may_call;
 pub(super) use agent_authorization::{
-    AgentAuthorization, CallerContext, LocalAccess, LocalCaller, deciding_rule, may_see, may_see_with_grants,
-    owner_key, rate_limit_account, sources_not_read,
+    AgentAuthorization, CallerContext, LocalAccess, LocalCaller, RouteAndCaller, deciding_rule, may_see,
+    may_see_with_grants, owner_key, rate_limit_account, sources_not_read,
 };
 pub(super) use body_bound::BodyBound;
 pub(super) use call_preview::CallPreview;

@@ -145,7 +145,7 @@ impl AdmissionPipeline<'_> {
         let caller_headers = request.caller_headers(&route, &told)?;
         let idempotency_key = request.idempotency_key(config)?;
         record.begin_step(DecisionStep::Operation);
-        let has_operation = request.source != CallSource::ApiRequest;
+        let has_operation = request.source.has_operation();
         let named_operation =
             if has_operation { named_operation(&route, target.operation_of(&route.agent), headers)? } else { None };
         // Schemas are only read if there is a query.

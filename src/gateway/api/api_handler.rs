@@ -1,59 +1,103 @@
 //! A request to an agent's API: the admission of a call, the route that allows it, and the agent.
 
-use super::{api_reply::ApiResponder, api_target::AgentApi};
+use super::{
+    api_authorization::{AuthorizedApiRequest, authorize_api_request, contract_check},
+    api_reply::ApiResponder,
+    api_target::AgentApi,
+    matched_route::MatchedOperation,
+    openapi::BodyCheck,
+    websocket::upgrade_api_request,
+};
 use crate::{
+    contract::OperationContract,
     explain::DecisionStep,
-    fault::{Fault, FaultCode, Result},
+    fault::Result,
     gateway::{
         admission::{
-            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, BodyBound, CallInput, CallSource,
-            CallerContext, IncomingBody,
+            AdmissionRecorder as _, Admitted, AdmittedCall, AuthorizedCall, BodyAccount, BodyBound, CallInput,
+            CallSource, IncomingBody,
         },
         call::CallResult,
-        call_parameters::call_deadline,
         delegation::DELEGATION_CHAIN,
         exchange::Exchange,
         header_names::REQUEST_ID,
-        path_router::{API_SEGMENT, ApiRequest, CallTarget},
-        route::Route,
+        path_router::ApiRequest,
         upstream::{OutgoingRequest, UpstreamHead, UpstreamTarget, send_with_body},
+        websocket::is_websocket_request,
     },
     http_server::ServeOutcome,
+    telemetry::ShadowRule,
     transport::{Admission as _, HeaderMutations},
 };
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, request, uri::PathAndQuery};
-use std::{num::NonZeroU32, sync::Arc, time::Instant};
+use http::{HeaderName, HeaderValue, uri::PathAndQuery};
+use std::{sync::Arc, time::Instant};
 
 /// Handles a request to an agent's API (steps 5 to 12).
 pub(in crate::gateway) async fn handle_api_request(
     exchange: &mut Exchange<'_>,
     request: ApiRequest,
 ) -> CallResult<ServeOutcome> {
+    if is_websocket_request(exchange.session.head()) {
+        return Box::pin(upgrade_api_request(exchange, request)).await;
+    }
+    let AuthorizedApiRequest { authorized, api, path, operation } =
+        authorize_api_request(exchange, &request, CallSource::ApiRequest, None).await?;
     let admission = exchange.admission();
-    let head = exchange.session.head();
-    let caller = exchange.connection.caller_context(&head.headers);
-    let admission_request = admission_request(&request, caller, head.uri.query());
-    let mut authorized = admission.authorize(exchange.call, &admission_request).await?;
-    exchange.call.begin_step(DecisionStep::Operation);
-    let api = find_api(authorized.route())?;
-    let head = exchange.session.head();
-    let route = api.find_route(&head.method, &request)?;
-    exchange.call.record_api_route(route.label());
-    route.check_caller(authorized.caller())?;
-    let session = api.session.as_ref().and_then(|key| key.hash(head, route, &request.path, authorized.caller()));
-    authorized.set_upstream(api.upstream.clone(), session);
-    let deadline = call_deadline(exchange.call.arrived_at(), api.upstream.timeouts(), &head.headers)?;
-    exchange.call.record_deadline(deadline.source);
-    authorized.set_deadline(deadline);
-    let head = exchange.session.head();
-    let path = upstream_path(&api, &request, head)?;
     let max_body = BodyBound::of_api(api.max_body_size, exchange.config.max_streamed_body_size);
-    let input = read_beginning(exchange, authorized.deadline(), max_body).await?;
+    let input = match operation {
+        None => read_beginning(exchange, authorized.deadline(), max_body).await?,
+        Some(operation) => match checked_contract(exchange, authorized.deadline(), &operation)? {
+            None => read_beginning(exchange, authorized.deadline(), max_body).await?,
+            Some(contract) => {
+                let bound = max_body.of_checked_api(api.max_checked_body);
+                Box::pin(read_checked(exchange, &authorized, contract, bound)).await?
+            }
+        },
+    };
     let checked = admission.pass_input(authorized, input);
     let AdmittedCall { admitted, input } = admission.admit(exchange.call, checked).await?;
     let call = ApiCall { api, admitted, path, max_body };
     call.run(exchange, &request, input).await
+}
+
+/// Returns the contract that the body of a request must keep, if it has one.
+///
+/// # Errors
+/// 400 for a body that is missing, 415 for one that the operation does not take.
+fn checked_contract<'o>(
+    exchange: &mut Exchange<'_>,
+    deadline: Instant,
+    operation: &'o MatchedOperation,
+) -> Result<Option<&'o OperationContract>> {
+    let mut incoming = IncomingBody::new(&mut *exchange.session, deadline);
+    if incoming.detect_empty() {
+        return operation.check_empty_body().map(|()| None);
+    }
+    Ok(match operation.body_check(incoming.headers())? {
+        BodyCheck::Unread => None,
+        BodyCheck::Json(contract) => Some(contract),
+    })
+}
+
+/// Reads a whole body and checks it.
+///
+/// # Errors
+/// 400 with the violations, 408, 413.
+async fn read_checked(
+    exchange: &mut Exchange<'_>,
+    authorized: &AuthorizedCall,
+    contract: &OperationContract,
+    bound: BodyBound,
+) -> Result<CallInput> {
+    exchange.call.begin_step(DecisionStep::Input);
+    let account = BodyAccount { limits: &exchange.gateway.limits, client: authorized.client() };
+    let mut incoming = IncomingBody::new(&mut *exchange.session, authorized.deadline());
+    let body = incoming.read_complete(bound, account).await?;
+    let violations =
+        contract_check(exchange.gateway, &exchange.config.contract, authorized).check_json(contract, &body).await?;
+    exchange.gateway.report_contract_violations(authorized.route(), ShadowRule::Input, &violations);
+    Ok(CallInput::Complete(body))
 }
 
 /// Reads the beginning of the body before the call takes its slot, which a caller that sends nothing would hold.
@@ -75,37 +119,6 @@ async fn read_beginning(exchange: &mut Exchange<'_>, deadline: Instant, max_body
     Ok(if is_complete { CallInput::Complete(first) } else { CallInput::Streamed(first) })
 }
 
-/// Returns the API of an agent.
-///
-/// # Errors
-/// 404 if no rule passes requests to it.
-pub(in crate::gateway) fn find_api(route: &Route) -> Result<Arc<AgentApi>> {
-    route.api.clone().ok_or_else(|| {
-        let fault = Fault::new(FaultCode::CapabilityNotFound, "The API of this agent is not passed through");
-        fault.with_setting("agents.rules[].api")
-    })
-}
-
-/// Returns what asks for admission of a request to an agent's API.
-pub(in crate::gateway) fn admission_request<'a>(
-    request: &'a ApiRequest,
-    caller: CallerContext<'a>,
-    query: Option<&'a str>,
-) -> AdmissionRequest<'a> {
-    AdmissionRequest {
-        source: CallSource::ApiRequest,
-        caller,
-        target: CallTarget { agent: &request.agent, version: None, operation: None, may_be_agent: false },
-        query,
-        calls: NonZeroU32::MIN,
-    }
-}
-
-fn upstream_path(api: &AgentApi, request: &ApiRequest, head: &request::Parts) -> Result<PathAndQuery> {
-    let path = api.upstream_path(&request.path, head.uri.query());
-    path.ok_or_else(|| Fault::new(FaultCode::InvalidInput, "The path or the query is not valid in a URL"))
-}
-
 /// An admitted request.
 struct ApiCall {
     api: Arc<AgentApi>,
@@ -122,11 +135,6 @@ impl ApiCall {
         input: CallInput,
     ) -> CallResult<ServeOutcome> {
         let Self { api, admitted, path, max_body } = self;
-        let public = if request.is_at_own_host {
-            exchange.requested_url()
-        } else {
-            format!("{}/agents/{}/{API_SEGMENT}", exchange.base_url(), request.agent)
-        };
         let id = exchange.call.id_header().map(|id| (REQUEST_ID, id));
         let chain = admitted.delegation_chain().map(|chain| (DELEGATION_CHAIN, chain.clone()));
         let set: Vec<(HeaderName, HeaderValue)> = id.into_iter().chain(chain).collect();
@@ -152,7 +160,7 @@ impl ApiCall {
         exchange.call.record_reply();
         let response = match sent {
             Ok((reply, pump)) => {
-                let responder = ApiResponder { exchange: &mut *exchange, admitted: &admitted, api: &api, public };
+                let responder = ApiResponder { exchange: &mut *exchange, admitted: &admitted, api: &api, request };
                 responder.respond(reply, pump).await
             }
             Err(error) => Err(error),

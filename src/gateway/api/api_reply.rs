@@ -1,13 +1,14 @@
 //! The response to a request for an agent's API: status and body as they are; without the addresses and cookies of the
 //! agent's server.
 
-use super::{api_target::AgentApi, json_url_rewrite::rewrite_urls, url_mapping::UrlMapping};
+use super::{api_target::AgentApi, json_url_rewrite::rewrite_urls, public_url::public_url, url_mapping::UrlMapping};
 use crate::{
     fault::{Fault, FaultCode},
     gateway::{
         admission::Admitted,
         call::{CallError, CallResult, CallState},
         exchange::{AgentHeaders, Exchange},
+        path_router::ApiRequest,
         response::CompleteReply,
         route::is_json_content,
         upstream::BodyPump,
@@ -31,13 +32,12 @@ pub(super) struct ApiResponder<'r, 'a> {
     pub(super) exchange: &'r mut Exchange<'a>,
     pub(super) admitted: &'r Admitted,
     pub(super) api: &'r Arc<AgentApi>,
-    /// What callers use in place of the API's base.
-    pub(super) public: String,
+    pub(super) request: &'r ApiRequest,
 }
 
 impl ApiResponder<'_, '_> {
     pub(super) async fn respond(mut self, mut reply: UpstreamReply, mut pump: BodyPump) -> CallResult<ServeOutcome> {
-        let headers = self.reply_headers(&reply);
+        let headers = api_reply_headers(&reply.headers, self.api, || public_url(self.exchange, self.request));
         if reply.status.is_server_error() {
             let detail = format!("status {}", reply.status.as_u16());
             let fault = Fault::new(FaultCode::AgentError, "The agent's API reports an error").with_detail(detail);
@@ -89,7 +89,7 @@ impl ApiResponder<'_, '_> {
     /// Returns a document with the URLs for callers. A large one is rewritten on a thread of its own, so that it delays no
     /// other call.
     async fn rewrite(&self, document: Bytes) -> Result<Bytes, Fault> {
-        let (api, public) = (Arc::clone(self.api), self.public.clone());
+        let (api, public) = (Arc::clone(self.api), public_url(self.exchange, self.request));
         let is_large = document.len() > MAX_INLINE_REWRITE;
         let rewrite = move || {
             let mapping = api.url_mapping(&public);
@@ -101,32 +101,6 @@ impl ApiResponder<'_, '_> {
         }
         let rewritten = tokio::task::spawn_blocking(rewrite).await;
         rewritten.map_err(|why| Fault::from(FaultCode::Internal).with_detail(why))
-    }
-
-    fn mapping(&self) -> UrlMapping<'_> {
-        self.api.url_mapping(&self.public)
-    }
-
-    /// Returns the header fields for the caller, with references that lead to the gateway.
-    fn reply_headers(&self, reply: &UpstreamReply) -> HeaderMap {
-        let mut headers = filter_api_reply_headers(&reply.headers, &self.api.reply_headers);
-        let mapping = self.mapping();
-        for name in REFERENCES {
-            let mapped = reply.headers.get(&name).and_then(|value| mapping.map_reference(value.to_str().ok()?));
-            if let Some(value) = mapped.and_then(|mapped| HeaderValue::try_from(mapped).ok()) {
-                headers.insert(name, value);
-            }
-        }
-        headers.remove(header::LINK);
-        for value in reply.headers.get_all(header::LINK) {
-            let links = value.to_str().map(|links| map_links(links, &mapping)).unwrap_or_default();
-            if let Ok(value) = HeaderValue::try_from(links)
-                && !value.is_empty()
-            {
-                headers.append(header::LINK, value);
-            }
-        }
-        headers
     }
 
     /// Reads a body while watching the caller.
@@ -211,6 +185,33 @@ impl ApiResponder<'_, '_> {
             }
         }
     }
+}
+
+/// Returns the header fields for the caller, with references that lead to the gateway.
+/// `public` returns what callers use in place of the API's base, which few replies need.
+pub(super) fn api_reply_headers(agent: &HeaderMap, api: &AgentApi, public: impl FnOnce() -> String) -> HeaderMap {
+    let mut headers = filter_api_reply_headers(agent, &api.reply_headers);
+    if !REFERENCES.iter().chain([&header::LINK]).any(|name| agent.contains_key(name)) {
+        return headers;
+    }
+    let public = public();
+    let mapping = api.url_mapping(&public);
+    for name in REFERENCES {
+        let mapped = agent.get(&name).and_then(|value| mapping.map_reference(value.to_str().ok()?));
+        if let Some(value) = mapped.and_then(|mapped| HeaderValue::try_from(mapped).ok()) {
+            headers.insert(name, value);
+        }
+    }
+    headers.remove(header::LINK);
+    for value in agent.get_all(header::LINK) {
+        let links = value.to_str().map(|links| map_links(links, &mapping)).unwrap_or_default();
+        if let Ok(value) = HeaderValue::try_from(links)
+            && !value.is_empty()
+        {
+            headers.append(header::LINK, value);
+        }
+    }
+    headers
 }
 
 /// Returns a `Link` field (RFC 8288) with the links that lead below the gateway; the others are left out.

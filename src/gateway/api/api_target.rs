@@ -4,8 +4,10 @@ use super::{
     api_path::check_api_path,
     config::{ApiConfig, ApiSessionConfig},
     json_url_rewrite::UrlPointer,
+    matched_route::{MatchedOperation, MatchedRoute},
+    openapi::OpenApiSource,
     preset::{ApiPreset, PresetBase, PresetRoutes},
-    route_table::{ApiRoute, ApiRouteTable},
+    route_table::ApiRouteTable,
     session_key::SessionKey,
     url_mapping::{UrlMapping, origin_of},
 };
@@ -17,16 +19,22 @@ use crate::{
     values::{ByteSize, join_path},
 };
 use http::{HeaderName, Method, Uri, uri::PathAndQuery};
+use std::{ops::RangeInclusive, sync::Arc};
 
 /// The most pointers of one API.
 const MAX_POINTERS: usize = 32;
-/// The sizes that `max_rewrite` may have.
-const REWRITE_SIZES: std::ops::RangeInclusive<usize> = 1 << 10..=16 << 20;
+/// The sizes that `max_rewrite` and `max_checked_body` may have.
+const REWRITE_SIZES: RangeInclusive<usize> = 1 << 10..=16 << 20;
+const CHECKED_SIZES: RangeInclusive<usize> = 1 << 10..=64 << 20;
+/// The seconds that `openapi_interval` may have.
+const INTERVALS: RangeInclusive<u64> = 1..=86_400;
 
 /// The API of one agent.
 #[derive(Debug)]
 pub(in crate::gateway) struct AgentApi {
     pub(super) routes: ApiRouteTable,
+    /// The OpenAPI document whose operations pass between the operator's routes and those of the preset.
+    openapi: Option<Arc<OpenApiSource>>,
     pub(super) upstream: UpstreamSet,
     /// `https://host:port` of the API.
     pub(super) origin: Box<str>,
@@ -36,6 +44,8 @@ pub(in crate::gateway) struct AgentApi {
     pub(super) url_pointers: Box<[UrlPointer]>,
     pub(super) max_rewrite: usize,
     pub(super) max_body_size: Option<ByteSize>,
+    /// Of a body that is checked.
+    pub(super) max_checked_body: ByteSize,
     /// Fields of the framework that callers receive although their names look like those of an infrastructure.
     pub(super) reply_headers: Box<[HeaderName]>,
 }
@@ -43,6 +53,8 @@ pub(in crate::gateway) struct AgentApi {
 /// What the API of an agent is compiled from.
 pub(in crate::gateway) struct AgentApiBuilder<'a> {
     pub(in crate::gateway) config: &'a ApiConfig,
+    /// The document that `config` names.
+    pub(in crate::gateway) openapi: Option<&'a Arc<OpenApiSource>>,
     pub(in crate::gateway) agent: &'a Agent,
     pub(in crate::gateway) transport: &'a UpstreamClient,
     pub(in crate::gateway) settings: &'a TransportConfig,
@@ -63,14 +75,25 @@ pub fn api_config_problems(config: &ApiConfig) -> Vec<String> {
     if !REWRITE_SIZES.contains(&config.max_rewrite.get()) {
         problems.push("max_rewrite: is not between 1KiB and 16MiB".to_owned());
     }
+    if !CHECKED_SIZES.contains(&config.max_checked_body.get()) {
+        problems.push("max_checked_body: is not between 1KiB and 64MiB".to_owned());
+    }
+    if !INTERVALS.contains(&config.openapi_interval.get().as_secs()) {
+        problems.push("openapi_interval: is not between 1s and 1d".to_owned());
+    }
     problems
 }
 
 fn compile_settings(config: &ApiConfig) -> Result<ApiSettings, Vec<String>> {
     let mut problems = Vec::new();
     let preset = config.preset.map(ApiPreset::routes);
+    if config.routes.is_empty() && config.preset.is_none() && config.openapi.is_none() {
+        problems.push("routes: there is none (list routes, name an OpenAPI document, or a preset)".to_owned());
+    }
     let routes = ApiRouteTable::compile(&config.routes, config.preset).map_err(|errors| problems.extend(errors)).ok();
-    let session = compile_session(config, preset.as_ref(), routes.as_ref());
+    // The parameters of a document may be unknown yet.
+    let known_routes = routes.as_ref().filter(|_| config.openapi.is_none());
+    let session = compile_session(config, preset.as_ref(), known_routes);
     let session = session.map_err(|why| problems.push(format!("session{why}"))).ok().flatten();
     let of_preset = || preset.iter().flat_map(|preset| preset.url_pointers.iter().copied()).collect();
     let texts: Vec<&str> =
@@ -146,12 +169,14 @@ impl AgentApiBuilder<'_> {
         let reply_headers = session.iter().filter_map(SessionKey::header).cloned().collect();
         Ok(AgentApi {
             routes,
+            openapi: self.openapi.cloned(),
             upstream,
             origin: origin_of_endpoint(&base),
             base_path: path_of(&base).path().trim_end_matches('/').into(),
             session,
             url_pointers,
             max_rewrite: self.config.max_rewrite.get(),
+            max_checked_body: self.config.max_checked_body,
             max_body_size: self.config.max_body_size,
             reply_headers,
         })
@@ -233,13 +258,36 @@ impl AgentApi {
         &self.upstream
     }
 
-    /// Returns the route that lets a request pass.
+    /// Returns what lets a request pass: a route of the operator, an operation of the document, or a route of the preset.
     ///
     /// # Errors
-    /// 400, 404 or 405.
-    pub(in crate::gateway) fn find_route(&self, method: &Method, request: &ApiRequest) -> Result<&ApiRoute, Fault> {
+    /// 400, 404 or 405; 503 while the document is not known.
+    pub(in crate::gateway) fn find_route(
+        &self,
+        method: &Method,
+        request: &ApiRequest,
+    ) -> Result<MatchedRoute<'_>, Fault> {
         check_api_path(&request.path)?;
-        self.routes.find(method, request.path_of_route())
+        let path = request.path_of_route();
+        if let Some(route) = self.routes.find_own(method, path) {
+            return Ok(MatchedRoute::Listed(route));
+        }
+        let document = self.openapi.as_ref().map(|source| source.document()).transpose()?;
+        let found = document.as_ref().and_then(|document| document.find(path));
+        if let (Some(document), Some(found)) = (&document, &found)
+            && let Some(operation) = found.operation(method)
+        {
+            let (document, operation) = (Arc::clone(document), Arc::clone(operation));
+            return Ok(MatchedRoute::Operation(MatchedOperation {
+                document,
+                operation,
+                template: Arc::clone(found.template()),
+            }));
+        }
+        if let Some(route) = self.routes.find_of_preset(method, path) {
+            return Ok(MatchedRoute::Listed(route));
+        }
+        Err(self.routes.refusal(path, found.iter().flat_map(|found| found.methods().cloned())))
     }
 
     /// Returns the mapping of the API's URLs to those below `public`.

@@ -1,14 +1,14 @@
 //! The setting `api` of a rule: which requests of an agent's own API pass to it.
 
-use super::preset::ApiPreset;
+use super::{openapi::OpenApiLocation, preset::ApiPreset};
 use crate::{
     agent::AgentProtocol,
-    values::{ByteSize, Glob},
+    values::{ByteSize, ConfigDuration, Glob},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Passes requests below `/agents/{id}/api` to the agent's own API, if `preset` or `routes` lists them.
+/// Passes requests below `/agents/{id}/api` to the agent's own API, if `routes`, `openapi` or `preset` lists them.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiConfig {
@@ -19,9 +19,19 @@ pub struct ApiConfig {
     /// Routes of a framework or protocol: `langgraph`, `adk`, `agentcore`, `agent_framework`, `openai`, `mcp` or `a2a`.
     /// Default: none.
     pub preset: Option<ApiPreset>,
-    /// Further routes; at most 256. The first one that matches path and method decides. They precede those of the preset.
-    /// Default: none.
+    /// Further routes; at most 256. The first one that matches path and method decides. They precede the operations
+    /// of `openapi` and the routes of the preset, and nothing is validated there. Default: none.
     pub routes: Vec<ApiRouteConfig>,
+    /// An OpenAPI 3.0 or 3.1 document, in JSON or YAML: a file, or an https URL. Its operations pass, and their parameters
+    /// and JSON bodies are validated by its schemas as `contract.input` says. A document has at most 8 MiB and 1000
+    /// operations, and no references beyond itself. A file that is unusable is refused; one that becomes unusable later,
+    /// and a URL, leave the last usable document in force. Until the document at a URL is known, requests that no route
+    /// of `routes` lets pass get 503. Default: none.
+    pub openapi: Option<OpenApiLocation>,
+    /// How often a document at a URL is fetched again, 1s to 1d. Default: 5m.
+    pub openapi_interval: ConfigDuration,
+    /// Maximum size of a JSON body that is validated by `openapi`, 1KiB to 64MiB; a larger one gets 413. Default: 1MiB.
+    pub max_checked_body: ByteSize,
     /// What names the caller's session, so that its requests reach one endpoint of several. Default: that of the preset.
     pub session: Option<ApiSessionConfig>,
     /// Host names at which the API has the root: `planner.agents.example.com`. The rule names one agent then. At such a host
@@ -92,6 +102,9 @@ impl Default for ApiConfig {
             base: None,
             preset: None,
             routes: Vec::new(),
+            openapi: None,
+            openapi_interval: ConfigDuration::from_secs(300),
+            max_checked_body: ByteSize::from_kib(1_024),
             session: None,
             hosts: Vec::new(),
             rewrite: Vec::new(),

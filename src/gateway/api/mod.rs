@@ -2,6 +2,7 @@
 //! the agent as they are, with authentication, limits and logs as for calls. What passes is decided by
 //! [`ApiRouteTable`](route_table::ApiRouteTable) alone.
 
+mod api_authorization;
 mod api_handler;
 mod api_hosts;
 mod api_path;
@@ -9,16 +10,22 @@ mod api_reply;
 mod api_target;
 mod config;
 mod json_url_rewrite;
+mod matched_route;
+mod openapi;
 mod path_pattern;
 mod preset;
+mod public_url;
 mod route_table;
 mod session_key;
 mod url_mapping;
+mod websocket;
 
-pub(super) use api_handler::{admission_request, find_api, handle_api_request};
+pub(super) use api_authorization::{admission_request, contract_check, find_api};
+pub(super) use api_handler::handle_api_request;
 pub use api_hosts::{ApiHostRule, ApiHosts};
 pub use api_target::api_config_problems;
 pub(super) use api_target::{AgentApi, AgentApiBuilder};
 pub(super) use config::protocol_without_api;
 pub use config::{ApiConfig, ApiRouteConfig, ApiSessionConfig};
+pub use openapi::{OpenApiLocation, OpenApiSource, OpenApiSources, OpenApiSourcesBuilder};
 pub use preset::ApiPreset;

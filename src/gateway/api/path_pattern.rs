@@ -1,13 +1,15 @@
 //! Patterns of paths: literal segments, `{name}` for one segment, and `**` at the end for the path itself and everything
 //! below it.
 
+use std::sync::Arc;
+
 /// The most characters of a pattern.
 const MAX_PATTERN_LENGTH: usize = 256;
 
 /// A pattern of the paths of an API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PathPattern {
-    text: Box<str>,
+    text: Arc<str>,
     segments: Box<[Segment]>,
     /// Whether the path may go on below the segments.
     has_rest: bool,
@@ -43,7 +45,7 @@ impl PathPattern {
     }
 
     /// Returns the pattern as it was written.
-    pub(super) fn as_str(&self) -> &str {
+    pub(super) fn text(&self) -> &Arc<str> {
         &self.text
     }
 
@@ -108,7 +110,7 @@ mod tests {
             ("/message:send", &["/message:send"], &["/message:stream", "/MESSAGE:SEND"]),
         ] {
             let compiled = PathPattern::compile(pattern).unwrap();
-            assert_eq!(compiled.as_str(), pattern);
+            assert_eq!(&**compiled.text(), pattern);
             matching.iter().for_each(|path| assert!(compiled.matches(path), "{pattern} {path}"));
             others.iter().for_each(|path| assert!(!compiled.matches(path), "{pattern} {path}"));
         }

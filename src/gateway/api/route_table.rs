@@ -7,7 +7,7 @@ use crate::{
     values::Glob,
 };
 use http::Method;
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 /// The most routes of one API.
 const MAX_ROUTES: usize = 256;
@@ -16,6 +16,8 @@ const MAX_ROUTES: usize = 256;
 #[derive(Debug)]
 pub(in crate::gateway) struct ApiRouteTable {
     routes: Box<[ApiRoute]>,
+    /// How many of them are the operator's; the others are those of the preset.
+    own_count: usize,
 }
 
 /// One route.
@@ -47,35 +49,43 @@ impl ApiRouteTable {
                 Err(why) => problems.push(format!("routes[{index}].{why}")),
             }
         }
-        if routes.is_empty() && preset.is_none() {
-            problems.push("routes: there is none (list routes, or name a preset)".to_owned());
-        }
+        let own_count = compiled.len();
         for (methods, path) in preset.into_iter().flat_map(|preset| preset.routes().routes) {
             match PathPattern::compile(path) {
                 Ok(pattern) => compiled.push(ApiRoute::open(methods, pattern)),
                 Err(why) => problems.push(format!("preset: {path} {why}")),
             }
         }
-        if problems.is_empty() { Ok(Self { routes: compiled.into() }) } else { Err(problems) }
+        if problems.is_empty() { Ok(Self { routes: compiled.into(), own_count }) } else { Err(problems) }
     }
 
-    /// Returns the first route that matches.
-    ///
-    /// # Errors
-    /// 404 if no route has the path, 405 if none of those that do has the method.
-    pub(super) fn find(&self, method: &Method, path: &str) -> Result<&ApiRoute> {
-        let with_path = || self.routes.iter().filter(|route| route.pattern.matches(path));
-        if let Some(route) = with_path().find(|route| route.allows(method)) {
-            return Ok(route);
-        }
-        let methods: BTreeSet<&str> = with_path().flat_map(|route| &route.methods).map(Method::as_str).collect();
+    /// Returns the first route of the operator that matches.
+    pub(super) fn find_own(&self, method: &Method, path: &str) -> Option<&ApiRoute> {
+        self.find_in(self.routes.get(..self.own_count)?, method, path)
+    }
+
+    /// Returns the first route of the preset that matches.
+    pub(super) fn find_of_preset(&self, method: &Method, path: &str) -> Option<&ApiRoute> {
+        self.find_in(self.routes.get(self.own_count..)?, method, path)
+    }
+
+    fn find_in<'r>(&self, routes: &'r [ApiRoute], method: &Method, path: &str) -> Option<&'r ApiRoute> {
+        routes.iter().find(|route| route.allows(method) && route.pattern.matches(path))
+    }
+
+    /// Returns the fault for a request that nothing lets pass; `others` are methods with which its path passes otherwise.
+    #[cold]
+    pub(super) fn refusal(&self, path: &str, others: impl Iterator<Item = Method>) -> Fault {
+        let with_path = self.routes.iter().filter(|route| route.pattern.matches(path));
+        let methods: BTreeSet<String> =
+            with_path.flat_map(|route| route.methods.iter().cloned()).chain(others).map(|m| m.to_string()).collect();
         if methods.is_empty() {
             let fault = Fault::new(FaultCode::CapabilityNotFound, "The agent's API has no such path here");
-            return Err(fault.with_setting("agents.rules[].api.routes"));
+            return fault.with_setting("agents.rules[].api.routes");
         }
         let allow = methods.into_iter().collect::<Vec<_>>().join(", ");
         let fault = Fault::new(FaultCode::MethodNotAllowed, format!("This path accepts {allow}"));
-        Err(fault.with_header("Allow", allow).with_setting("agents.rules[].api.routes"))
+        fault.with_header("Allow", allow).with_setting("agents.rules[].api.routes")
     }
 
     /// Returns whether a pattern has a parameter of this name.
@@ -109,8 +119,8 @@ impl ApiRoute {
     }
 
     /// Returns the name of the route in logs.
-    pub(in crate::gateway) fn label(&self) -> &str {
-        self.pattern.as_str()
+    pub(in crate::gateway) fn label(&self) -> &Arc<str> {
+        self.pattern.text()
     }
 
     /// Refuses callers for whom the route is not.
@@ -147,19 +157,23 @@ mod tests {
     fn the_first_route_with_path_and_method_decides_and_others_are_404_or_405() {
         let routes = [route(&["GET"], "/threads/{id}"), route(&["POST", "DELETE"], "/threads/**")];
         let table = ApiRouteTable::compile(&routes, None).unwrap();
-        assert_eq!(table.find(&Method::GET, "/threads/1").unwrap().label(), "/threads/{id}");
-        assert_eq!(table.find(&Method::HEAD, "/threads/1").unwrap().label(), "/threads/{id}");
-        assert_eq!(table.find(&Method::POST, "/threads/1").unwrap().label(), "/threads/**");
-        assert_eq!(table.find(&Method::GET, "/store").unwrap_err().http_status(), 404);
-        let fault = table.find(&Method::PUT, "/threads/1").unwrap_err();
+        assert_eq!(&**table.find_own(&Method::GET, "/threads/1").unwrap().label(), "/threads/{id}");
+        assert_eq!(&**table.find_own(&Method::HEAD, "/threads/1").unwrap().label(), "/threads/{id}");
+        assert_eq!(&**table.find_own(&Method::POST, "/threads/1").unwrap().label(), "/threads/**");
+        assert!(
+            table.find_own(&Method::GET, "/store").is_none() && table.find_own(&Method::PUT, "/threads/1").is_none()
+        );
+        assert!(table.find_of_preset(&Method::GET, "/threads/1").is_none());
+        assert_eq!(table.refusal("/store", std::iter::empty()).http_status(), 404);
+        assert_eq!(table.refusal("/store", [Method::GET].into_iter()).http_status(), 405);
+        let fault = table.refusal("/threads/1", std::iter::empty());
         assert_eq!(fault.http_status(), 405);
         assert!(fault.headers().any(|header| header == ("Allow", "DELETE, GET, POST")));
     }
 
     #[test]
-    fn nothing_passes_without_a_list_and_bad_lists_are_refused() {
+    fn bad_lists_are_refused() {
         for (routes, problem) in [
-            (vec![], "routes: there is none (list routes, or name a preset)"),
             (vec![route(&[], "/a")], "routes[0].methods: there is none"),
             (
                 vec![route(&["get"], "/a")],
@@ -182,7 +196,8 @@ mod tests {
         use ApiPreset::{A2a, Adk, AgentFramework, Agentcore, Langgraph, Mcp, Openai};
         for preset in [Langgraph, Adk, Agentcore, AgentFramework, Openai, Mcp, A2a] {
             let table = ApiRouteTable::compile(&[], Some(preset)).unwrap();
-            assert_eq!(table.find(&Method::GET, "/admin").unwrap_err().http_status(), 404, "{preset:?}");
+            assert!(table.find_of_preset(&Method::GET, "/admin").is_none(), "{preset:?}");
+            assert_eq!(table.refusal("/admin", std::iter::empty()).http_status(), 404, "{preset:?}");
         }
     }
 }

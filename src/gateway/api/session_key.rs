@@ -1,6 +1,6 @@
 //! What names the session of a request to an agent's API, so that the requests of a session reach one endpoint.
 
-use super::{preset::PresetSession, route_table::ApiRoute};
+use super::{matched_route::MatchedRoute, preset::PresetSession};
 use crate::{auth::Caller, transport};
 use http::{HeaderName, request};
 
@@ -36,14 +36,20 @@ impl SessionKey {
     }
 
     /// Returns a hash of the session that a request names. It covers the owner, so that two callers never share one.
-    pub(super) fn hash(&self, head: &request::Parts, route: &ApiRoute, path: &str, caller: &Caller) -> Option<u64> {
+    pub(super) fn hash(
+        &self,
+        head: &request::Parts,
+        route: &MatchedRoute<'_>,
+        path: &str,
+        caller: &Caller,
+    ) -> Option<u64> {
         let name = match self {
             Self::Header(name) => head.headers.get(name)?.as_bytes(),
             Self::Query(name) => {
                 let pairs = head.uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
                 pairs.filter(|(own, _)| *own == &**name).map(|(_, value)| value).next()?.as_bytes()
             }
-            Self::Path(name) => route.pattern.parameter(name, path)?.as_bytes(),
+            Self::Path(name) => route.parameter(name, path)?.as_bytes(),
         };
         let is_usable = (1..=MAX_LENGTH).contains(&name.len());
         is_usable.then(|| transport::stable_hash(&[caller.owner_key.as_bytes(), name]))

@@ -13,13 +13,13 @@ use crate::{
             AdmissionPipeline, AdmissionRecorder as _, AdmissionRequest, CallInput, CallSource, CallerContext,
             CheckedCall, IncomingRequest, InputSource,
         },
-        api::{admission_request, find_api},
+        api::{admission_request, contract_check, find_api},
         call_handler::{InputLocation, agent_query, check_method},
         content_negotiation,
         gateway_state::{ConfigSnapshot, Gateway},
         path_router::{self, ApiRequest, InvokeTarget, RequestKind},
         tasks::TaskOptions,
-        websocket,
+        websocket::{self, WebSocketHandshake},
     },
     http_server::request_validation::HeadLimits,
 };
@@ -159,8 +159,13 @@ impl ExplainedCall<'_> {
         let Self { gateway, config } = *self;
         let admission = AdmissionPipeline { gateway, config };
         let head = &prepared.request.head;
-        let caller = caller_context(prepared, &head.headers);
-        let admission_request = admission_request(request, caller, head.uri.query());
+        let handshake = websocket::is_websocket_request(head)
+            .then(|| WebSocketHandshake::parse(head, &config.websockets, config.api_key_header.as_ref()))
+            .transpose()?;
+        let headers = handshake.as_ref().map_or(&head.headers, |handshake| &handshake.headers);
+        let caller = caller_context(prepared, headers);
+        let source = if handshake.is_some() { CallSource::ApiHandshake } else { CallSource::ApiRequest };
+        let admission_request = AdmissionRequest { source, ..admission_request(request, caller, head.uri.query()) };
         let authorized = admission.authorize(dry_run, &admission_request).await?;
         dry_run.begin_step(DecisionStep::Operation);
         let api = find_api(authorized.route())?;
@@ -168,7 +173,25 @@ impl ExplainedCall<'_> {
         dry_run.add_detail(DecisionStep::Operation, format!("the route {} of the agent's API", route.label()));
         route.check_caller(authorized.caller())?;
         dry_run.begin_step(DecisionStep::Input);
-        dry_run.add_detail(DecisionStep::Input, "the body passes without validation");
+        let label = handshake.is_some().then_some("the frames of the WebSocket pass without validation");
+        if let Some(operation) = route.into_operation() {
+            let check = contract_check(gateway, &config.contract, &authorized);
+            let mut violations = operation.check_parameters(check, head, request.path_of_route()).await?;
+            let body = prepared.request.body.clone().unwrap_or_default();
+            if handshake.is_none() {
+                violations.extend(operation.check_body(check, &head.headers, &body).await?);
+            }
+            let detail = match (label, violations.first()) {
+                (Some(label), _) => label.to_owned(),
+                (None, None) => "as the agent's OpenAPI document has it".to_owned(),
+                (None, Some(first)) => {
+                    format!("violates the agent's OpenAPI document, which is not enforced: {}", first.message)
+                }
+            };
+            dry_run.add_detail(DecisionStep::Input, detail);
+        } else {
+            dry_run.add_detail(DecisionStep::Input, label.unwrap_or("the body passes without validation"));
+        }
         let input = CallInput::Complete(prepared.request.body.clone().unwrap_or_default());
         inspect_concurrency(&admission, dry_run, &admission.pass_input(authorized, input))?;
         dry_run.begin_step(DecisionStep::Agent);

@@ -17,12 +17,17 @@ const GATEPOST_PROTOCOL: &str = "gatepost";
 const BEARER_PREFIX: &str = "gatepost.bearer.";
 const API_KEY_PREFIX: &str = "gatepost.key.";
 
+/// Subprotocol prefixes that carry credentials to other servers: those of OpenAI, Kubernetes and Amazon Bedrock AgentCore.
+/// A caller's credential reaches no agent.
+const FOREIGN_CREDENTIAL_PREFIXES: [&str; 3] =
+    ["openai-insecure-api-key.", "base64url.bearer.authorization.", "base64urlbearerauthorization."];
+
 /// A valid handshake.
-pub(super) struct WebSocketHandshake {
+pub(in crate::gateway) struct WebSocketHandshake {
     /// `Sec-WebSocket-Accept`.
-    pub(super) accept_key: String,
+    pub(in crate::gateway) accept_key: String,
     /// The caller's headers, with the credential in its usual header and the subprotocols that are meant for the agent.
-    pub(super) headers: HeaderMap,
+    pub(in crate::gateway) headers: HeaderMap,
     offers_gatepost: bool,
 }
 
@@ -43,7 +48,7 @@ impl WebSocketHandshake {
     ///
     /// # Errors
     /// What is missing or wrong; 426 for another protocol version, 403 for a page of another origin.
-    pub(super) fn parse(
+    pub(in crate::gateway) fn parse(
         head: &request::Parts,
         config: &CallerWebSocketConfig,
         key_header: Option<&HeaderName>,
@@ -73,7 +78,19 @@ impl WebSocketHandshake {
         let mut handshake =
             Self { accept_key: derive_accept_key(key.as_bytes()), headers: headers.clone(), offers_gatepost: false };
         handshake.extract_credentials(key_header)?;
+        handshake.join_extensions();
         Ok(handshake)
+    }
+
+    /// Makes one field of the offered extensions (RFC 9110 §5.3), which pass only where frames pass as they are.
+    fn join_extensions(&mut self) {
+        let offered = self.headers.get_all(header::SEC_WEBSOCKET_EXTENSIONS).iter();
+        let joined = offered.map(HeaderValue::as_bytes).collect::<Vec<_>>().join(&b", "[..]);
+        if let header::Entry::Occupied(mut entry) = self.headers.entry(header::SEC_WEBSOCKET_EXTENSIONS)
+            && let Ok(joined) = HeaderValue::from_bytes(&joined)
+        {
+            entry.insert(joined);
+        }
     }
 
     /// Moves credentials from the subprotocols to their headers, and keeps the subprotocols for the agent.
@@ -98,7 +115,7 @@ impl WebSocketHandshake {
                 self.headers.insert(credential.0, value);
             }
         }
-        offered.retain(|name| !name.is_empty() && !name.starts_with("gatepost"));
+        offered.retain(|name| !name.is_empty() && !name.starts_with("gatepost") && !is_foreign_credential(name));
         if let Ok(names) = HeaderValue::try_from(offered.join(", "))
             && !offered.is_empty()
         {
@@ -108,9 +125,14 @@ impl WebSocketHandshake {
     }
 
     /// Returns the subprotocol of the response: the agent's choice, or `gatepost` if the caller offered it.
-    pub(super) fn select_protocol(&self, by_agent: Option<HeaderValue>) -> Option<HeaderValue> {
+    pub(in crate::gateway) fn select_protocol(&self, by_agent: Option<HeaderValue>) -> Option<HeaderValue> {
         by_agent.or_else(|| self.offers_gatepost.then(|| HeaderValue::from_static(GATEPOST_PROTOCOL)))
     }
+}
+
+fn is_foreign_credential(subprotocol: &str) -> bool {
+    let name = subprotocol.to_ascii_lowercase();
+    FOREIGN_CREDENTIAL_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Refuses pages of other origins, which could act as the browser's user (cross-site WebSocket hijacking).

@@ -208,7 +208,7 @@ impl MessagePolicy<'_> {
 }
 
 /// Returns whether a refusal also holds for every later message.
-pub(super) fn is_permanent_refusal(fault: &Fault) -> bool {
+pub(in crate::gateway) fn is_permanent_refusal(fault: &Fault) -> bool {
     matches!(fault.code(), FaultCode::Unauthorized | FaultCode::PermissionDenied | FaultCode::NotFound)
 }
 

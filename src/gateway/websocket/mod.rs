@@ -17,8 +17,10 @@ mod upgrade;
 mod websocket_session;
 
 pub use config::CallerWebSocketConfig;
-pub(super) use handshake::is_websocket_request;
-pub(super) use upgrade::upgrade_websocket;
+pub(super) use handshake::{WebSocketHandshake, is_websocket_request};
+pub(super) use message_policy::is_permanent_refusal;
+pub(super) use upgrade::{switching_protocols_headers, upgrade_websocket};
+pub(super) use websocket_session::{GOING_AWAY, NO_LONGER_AUTHORIZED};
 
 #[cfg(test)]
 mod tests;

@@ -178,7 +178,7 @@ async fn handshake_refusal(exchange: &Exchange<'_>, admitted: &Admitted, mut rep
 }
 
 /// Returns the headers of every 101 response to a WebSocket handshake (RFC 6455 §4.2.2).
-fn switching_protocols_headers(accept_key: &str, protocol: Option<HeaderValue>) -> HeaderMap {
+pub(in crate::gateway) fn switching_protocols_headers(accept_key: &str, protocol: Option<HeaderValue>) -> HeaderMap {
     let mut headers = HeaderMap::with_capacity(8);
     headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));

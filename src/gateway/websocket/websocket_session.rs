@@ -12,10 +12,10 @@ use std::{sync::Arc, time::Duration};
 use tokio::{task::JoinHandle, time::Instant};
 
 /// The close frame for callers when the gateway shuts down.
-pub(super) const GOING_AWAY: (u16, &str) = (1001, "The gateway is shutting down");
+pub(in crate::gateway) const GOING_AWAY: (u16, &str) = (1001, "The gateway is shutting down");
 
 /// The close frame for a caller that is no longer authorised.
-pub(super) const NO_LONGER_AUTHORIZED: (u16, &str) = (1008, "The caller may no longer call this agent");
+pub(in crate::gateway) const NO_LONGER_AUTHORIZED: (u16, &str) = (1008, "The caller may no longer call this agent");
 
 /// The longest timer.
 pub(super) const MAX_TIMER: Duration = Duration::from_secs(3600);

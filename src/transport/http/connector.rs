@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ClientConfig;
 use std::{
     io,
+    path::Path,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -90,10 +91,12 @@ pub(super) async fn connect_dedicated(target: &HttpTarget, deadline: Instant) ->
     let until = deadline.min(Instant::now() + target.timeouts.connect);
     let late = || timeouts::timeout_fault(format_args!("connecting to {} took too long", pool.key.address));
     let attempt = async {
-        let ConnectAddress::Tcp { host, port } = &pool.key.address else {
-            return Err(error_mapping::unresolvable_fault(&ResolveError::SocketDenied {
-                path: pool.key.address.to_string(),
-            }));
+        let (host, port) = match &pool.key.address {
+            ConnectAddress::Tcp { host, port } => (host, port),
+            ConnectAddress::Unix(path) => {
+                let socket = dial_unix(pool, path, policy).await?;
+                return Ok(CountedStream::new(TransportStream::Unix(socket)).0);
+            }
         };
         let socket = dial_tcp(host, *port, policy, until).await?;
         let Some(tls) = &pool.tls else {
@@ -118,14 +121,7 @@ async fn open_connection(
     let generation = pool.generation_under(0);
     match &pool.key.address {
         ConnectAddress::Unix(path) => {
-            if !policy.permits_unix_socket(path) {
-                return Err(error_mapping::unresolvable_fault(&ResolveError::SocketDenied {
-                    path: path.display().to_string(),
-                }));
-            }
-            let socket = UnixStream::connect(path)
-                .await
-                .map_err(|error| error_mapping::connect_fault(&pool.key.address, &error))?;
+            let socket = dial_unix(pool, path, policy).await?;
             handshake_http(pool, TransportStream::Unix(socket), generation, pool.key.h2c).await
         }
         ConnectAddress::Tcp { host, port } => {
@@ -136,6 +132,15 @@ async fn open_connection(
             }
         }
     }
+}
+
+async fn dial_unix(pool: &ConnectionPool, path: &Path, policy: &AddressPolicy) -> Result<UnixStream, Fault> {
+    if !policy.permits_unix_socket(path) {
+        return Err(error_mapping::unresolvable_fault(&ResolveError::SocketDenied {
+            path: path.display().to_string(),
+        }));
+    }
+    UnixStream::connect(path).await.map_err(|error| error_mapping::connect_fault(&pool.key.address, &error))
 }
 
 /// Tries the addresses in order; each has its share of the remaining time.

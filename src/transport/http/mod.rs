@@ -21,4 +21,4 @@ pub(super) use http_target::preview_request;
 pub(super) use http_upstream_client::HttpUpstreamClient;
 pub(super) use reply_body::HttpReplyBody;
 pub(super) use tls_profile::build_tls_config;
-pub(super) use websocket_upgrade::{UpgradeOutcome, UpgradeRequest, upgrade_to_websocket};
+pub(super) use websocket_upgrade::{UpgradeOutcome, UpgradeRequest, WebSocketOffer, upgrade_to_websocket};

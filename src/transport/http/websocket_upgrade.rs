@@ -45,8 +45,8 @@ pub(in crate::transport) struct UpgradeRequest<'a> {
     pub(in crate::transport) path: Option<PathAndQuery>,
     pub(in crate::transport) headers: &'a HeaderMap,
     pub(in crate::transport) header_mutations: HeaderMutations<'a>,
-    /// The subprotocols that the agent may choose from.
-    pub(in crate::transport) subprotocols: Option<&'a HeaderValue>,
+    /// What the agent may choose from.
+    pub(in crate::transport) offer: WebSocketOffer<'a>,
     /// The metrics of the agent.
     pub(in crate::transport) metrics: Option<&'a AgentMetrics>,
     /// Whether the connection outlives the deadline of a call.
@@ -55,10 +55,18 @@ pub(in crate::transport) struct UpgradeRequest<'a> {
     pub(in crate::transport) trace: Option<&'a SpanScope>,
 }
 
+/// What the agent may choose from in its handshake.
+#[derive(Clone, Copy, Default)]
+pub(in crate::transport) struct WebSocketOffer<'a> {
+    pub(in crate::transport) subprotocols: Option<&'a HeaderValue>,
+    /// Extensions change the frames, so they are offered only where the frames pass as they are.
+    pub(in crate::transport) extensions: Option<&'a HeaderValue>,
+}
+
 /// The outcome of an upgrade request.
 pub(in crate::transport) enum UpgradeOutcome {
-    /// The WebSocket's byte stream, and the subprotocol that the agent chose.
-    Upgraded(Box<dyn WebSocketIo>, Option<HeaderValue>),
+    /// The WebSocket's byte stream, and the valid head of the agent's handshake.
+    Upgraded(Box<dyn WebSocketIo>, HeaderMap),
     /// The agent refused the upgrade with an ordinary reply.
     Refused(UpstreamReply),
 }
@@ -100,7 +108,7 @@ pub(in crate::transport) async fn upgrade_to_websocket(
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {
             return read_refusal(response, target.has_credential()).await.map(UpgradeOutcome::Refused);
         }
-        read_handshake_response(response, &key, request.subprotocols).await
+        read_handshake_response(response, &key, request.offer).await
     });
     let exchange = async {
         tokio::select! {
@@ -142,8 +150,13 @@ fn build_handshake(
     fields.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
     let key = HeaderValue::from_str(key).map_err(|error| Fault::from(FaultCode::Internal).with_detail(error))?;
     fields.insert(header::SEC_WEBSOCKET_KEY, key);
-    if let Some(protocols) = request.subprotocols {
-        fields.insert(header::SEC_WEBSOCKET_PROTOCOL, protocols.clone());
+    let WebSocketOffer { subprotocols, extensions } = request.offer;
+    for (name, offered) in
+        [(header::SEC_WEBSOCKET_PROTOCOL, subprotocols), (header::SEC_WEBSOCKET_EXTENSIONS, extensions)]
+    {
+        if let Some(offered) = offered {
+            fields.insert(name, offered.clone());
+        }
     }
     Ok(handshake)
 }
@@ -151,19 +164,16 @@ fn build_handshake(
 async fn read_handshake_response(
     mut response: Response<Incoming>,
     key: &str,
-    offered: Option<&HeaderValue>,
+    offer: WebSocketOffer<'_>,
 ) -> Result<UpgradeOutcome, Fault> {
-    let protocol = validate_handshake(response.headers(), key, offered)?;
+    validate_handshake(response.headers(), key, offer)?;
+    let headers = std::mem::take(response.headers_mut());
     let io = hyper::upgrade::on(&mut response).await.map_err(|error| error_mapping::no_response_fault(&error))?;
-    Ok(UpgradeOutcome::Upgraded(Box::new(TokioIo::new(io)), protocol))
+    Ok(UpgradeOutcome::Upgraded(Box::new(TokioIo::new(io)), headers))
 }
 
 /// Validates the server's handshake (RFC 6455 §4.1): the agent must accept nothing that the gateway did not offer.
-fn validate_handshake(
-    headers: &HeaderMap,
-    key: &str,
-    offered: Option<&HeaderValue>,
-) -> Result<Option<HeaderValue>, Fault> {
+fn validate_handshake(headers: &HeaderMap, key: &str, offer: WebSocketOffer<'_>) -> Result<(), Fault> {
     let single_value = |name: &HeaderName| {
         let mut values = headers.get_all(name).into_iter();
         let first = values.next();
@@ -181,18 +191,27 @@ fn validate_handshake(
     if !is_accepted {
         return Err(invalid_handshake_fault("Sec-WebSocket-Accept does not match Sec-WebSocket-Key"));
     }
-    if headers.contains_key(header::SEC_WEBSOCKET_EXTENSIONS) {
+    let offered = list_names(offer.extensions);
+    let is_offered = |value: &HeaderValue| list_names(Some(value)).iter().all(|name| offered.contains(name));
+    if !headers.get_all(header::SEC_WEBSOCKET_EXTENSIONS).iter().all(is_offered) {
         return Err(invalid_handshake_fault("the agent chose an extension that was not offered"));
     }
     if !headers.contains_key(header::SEC_WEBSOCKET_PROTOCOL) {
-        return Ok(None);
+        return Ok(());
     }
     let chosen = single_value(&header::SEC_WEBSOCKET_PROTOCOL).and_then(|value| value.to_str().ok());
-    let offered = offered.and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match chosen.filter(|chosen| offered.split(',').any(|candidate| candidate.trim() == *chosen)) {
-        Some(chosen) => Ok(HeaderValue::from_str(chosen).ok()),
+    let offered = list_names(offer.subprotocols);
+    match chosen.filter(|chosen| offered.contains(chosen)) {
+        Some(_) => Ok(()),
         None => Err(invalid_handshake_fault("the agent chose a subprotocol that was not offered")),
     }
+}
+
+/// Returns the names in a list, without their parameters.
+fn list_names(list: Option<&HeaderValue>) -> Vec<&str> {
+    let text = list.and_then(|list| list.to_str().ok()).unwrap_or_default();
+    let names = text.split(',').map(|item| item.split(';').next().unwrap_or_default().trim());
+    names.filter(|name| !name.is_empty()).collect()
 }
 
 fn invalid_handshake_fault(detail: impl Display) -> Fault {

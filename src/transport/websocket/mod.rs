@@ -12,12 +12,14 @@ mod request_message;
 mod upstream_websocket;
 mod websocket_connection;
 mod websocket_transport;
+mod websocket_tunnel;
 
 pub use close_reason::{WebSocketError, WebSocketPeer};
 pub use config::{MessageFraming, UpstreamWebSocketConfig};
 pub use upstream_websocket::{UpstreamWebSocket, WebSocketOutcome};
 pub use websocket_connection::{WebSocketConnection, WebSocketEvent, WebSocketIo, WebSocketLimits};
 pub(super) use websocket_transport::WebSocketTransports;
+pub use websocket_tunnel::{TunnelHold, TunnelOutcome, WebSocketTunnel};
 
 #[cfg(test)]
 mod tests;

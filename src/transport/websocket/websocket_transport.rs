@@ -17,7 +17,7 @@ use crate::{
         config::TransportConfig,
         endpoint_probe::{ProbeFailure, ReachedEndpoint},
         endpoint_transport::EndpointTransport,
-        http::{self, HttpTarget, HttpUpstreamClient, UpgradeOutcome, UpgradeRequest},
+        http::{self, HttpTarget, HttpUpstreamClient, UpgradeOutcome, UpgradeRequest, WebSocketOffer},
         timeouts::UpstreamTimeouts,
         transport_kind::TransportKind,
         upstream_reply::{ReplyBody, UpstreamReply},
@@ -102,7 +102,7 @@ impl Transport for WebSocketTransport {
             path,
             headers,
             header_mutations,
-            subprotocols: None,
+            offer: WebSocketOffer::default(),
             metrics,
             outlives_call: false,
             trace,
@@ -130,16 +130,16 @@ impl Transport for WebSocketTransport {
         deadline: Instant,
     ) -> Option<Result<WebSocketOutcome, Fault>> {
         let UpstreamCall { path, headers, header_mutations, metrics, trace, .. } = request;
-        let subprotocols = headers.get(header::SEC_WEBSOCKET_PROTOCOL);
-        let upgrade =
-            UpgradeRequest { path, headers, header_mutations, subprotocols, metrics, outlives_call: true, trace };
+        let offer =
+            WebSocketOffer { subprotocols: headers.get(header::SEC_WEBSOCKET_PROTOCOL), ..WebSocketOffer::default() };
+        let upgrade = UpgradeRequest { path, headers, header_mutations, offer, metrics, outlives_call: true, trace };
         let outcome = http::upgrade_to_websocket(&self.target, upgrade, deadline).await;
         Some(match outcome {
             Err(fault) => Err(fault),
             Ok(UpgradeOutcome::Refused(reply)) => Ok(WebSocketOutcome::Refused(reply)),
-            Ok(UpgradeOutcome::Upgraded(io, subprotocol)) => Ok(WebSocketOutcome::Open(Box::new(UpstreamWebSocket {
+            Ok(UpgradeOutcome::Upgraded(io, head)) => Ok(WebSocketOutcome::Open(Box::new(UpstreamWebSocket {
                 connection: self.open_connection(io).await,
-                subprotocol,
+                subprotocol: head.get(header::SEC_WEBSOCKET_PROTOCOL).cloned(),
                 framing: self.options.framing,
                 validate: self.options.validate,
             }))),

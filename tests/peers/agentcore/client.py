@@ -1,4 +1,4 @@
-"""Sends the requests of the runtime contract of Amazon Bedrock AgentCore: calls, sessions, streams, health.
+"""Sends the requests of the runtime contract of Amazon Bedrock AgentCore: calls, sessions, streams, WebSockets, health.
 
 Usage: client.py URL, with API_KEY in the environment for a gateway.
 """
@@ -7,6 +7,8 @@ import os
 import sys
 import urllib.error
 import urllib.request
+
+from websockets.sync.client import connect
 
 URL, KEY = sys.argv[1].rstrip("/"), os.environ.get("API_KEY")
 SESSION = "X-Amzn-Bedrock-AgentCore-Runtime-Session-Id"
@@ -32,4 +34,10 @@ events = [json.loads(line[6:]) for line in stream.read().decode().splitlines() i
 assert [event["text"] for event in events] == ["You said: ", "Hi"], events
 failed = call("/invocations", {"prompt": "fail"})
 assert failed.status == 500 and "the agent failed" in failed.read().decode(), failed.status
+headers = {SESSION: session} | ({"X-API-Key": KEY} if KEY else {})
+with connect(URL.replace("http", "ws", 1) + "/ws", additional_headers=headers) as websocket:
+    for prompt in ("Hi", "x" * 100_000):
+        websocket.send(json.dumps({"prompt": prompt}))
+        assert json.loads(websocket.recv(20)) == {"result": f"You said: {prompt}", "session": session}
+    assert "permessage-deflate" in websocket.response.headers["Sec-WebSocket-Extensions"]
 print("ok")

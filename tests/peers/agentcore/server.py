@@ -20,4 +20,11 @@ async def parts(prompt):
         yield {"text": text}
 
 
+@app.websocket
+async def talk(websocket, context):
+    await websocket.accept()
+    async for message in websocket.iter_json():
+        await websocket.send_json({"result": f"You said: {message['prompt']}", "session": context.session_id})
+
+
 app.run(host="127.0.0.1", port=int(sys.argv[1]))

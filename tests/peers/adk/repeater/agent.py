@@ -11,5 +11,11 @@ class Repeater(BaseAgent):
             content = types.Content(role="model", parts=[types.Part(text=text)])
             yield Event(author=self.name, invocation_id=context.invocation_id, content=content)
 
+    async def _run_live_impl(self, context):
+        while (request := await context.live_request_queue.get()).content:
+            said = types.Part(text=f"You said: {request.content.parts[0].text}")
+            content = types.Content(role="model", parts=[said])
+            yield Event(author=self.name, invocation_id=context.invocation_id, content=content)
+
 
 root_agent = Repeater(name="repeater")

@@ -1,0 +1,176 @@
+//! An OpenAPI 3.0 or 3.1 document, compiled: its paths, and the operations of each.
+
+use super::{
+    openapi_operation::{ApiOperation, OperationDefinition},
+    path_template::PathTemplate,
+    path_tree::PathTree,
+    schema_bundle::{SchemaDialect, SchemaSource},
+};
+use crate::{
+    contract::{ContractConfig, DocumentBudget},
+    registry::parse_yaml_value,
+    values::json,
+};
+use http::Method;
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The most bytes of a document.
+pub(super) const MAX_DOCUMENT_SIZE: usize = 8 << 20;
+/// The most operations of a document.
+const MAX_OPERATIONS: usize = 1_000;
+/// The most problems of a document that are reported.
+const MAX_PROBLEMS: usize = 20;
+/// Maximum nesting depth of the document.
+const MAX_DEPTH: u16 = 100;
+
+/// The methods of operations, by their names in a document. `TRACE` returns what the caller sent, and never passes.
+const METHODS: [(&str, Method); 7] = [
+    ("get", Method::GET),
+    ("put", Method::PUT),
+    ("post", Method::POST),
+    ("delete", Method::DELETE),
+    ("options", Method::OPTIONS),
+    ("head", Method::HEAD),
+    ("patch", Method::PATCH),
+];
+
+/// A compiled document.
+#[derive(Debug)]
+pub(in crate::gateway) struct OpenApiDocument {
+    tree: PathTree,
+    paths: Vec<ApiPath>,
+}
+
+/// A path of a document.
+#[derive(Debug)]
+struct ApiPath {
+    /// The template as it was written.
+    template: Arc<str>,
+    parameters: Vec<Box<str>>,
+    operations: Vec<Arc<ApiOperation>>,
+}
+
+/// The path of a document that a request has.
+pub(in crate::gateway) struct PathMatch<'d, 'p> {
+    path: &'d ApiPath,
+    /// What the parameters stand for, as it was sent.
+    captures: Vec<&'p str>,
+}
+
+impl OpenApiDocument {
+    /// Parses and compiles a document in JSON or YAML.
+    ///
+    /// # Errors
+    /// Every problem, at most 20.
+    pub(in crate::gateway) fn parse(text: &[u8], config: &ContractConfig) -> Result<Self, Vec<String>> {
+        let value = parse_value(text).map_err(|why| vec![why])?;
+        let dialect = dialect_of(&value).map_err(|why| vec![why])?;
+        let source = SchemaSource::new(&value, dialect);
+        let no_paths = || vec!["the document has no paths".to_owned()];
+        let definitions = value.get("paths").and_then(Value::as_object).ok_or_else(no_paths)?;
+        let budget = DocumentBudget::new(config.schema_limits(), &[]);
+        let mut document = Self { tree: PathTree::default(), paths: Vec::new() };
+        let (mut problems, mut count) = (Vec::new(), 0);
+        for (template, definition) in definitions.iter().filter(|(template, _)| !template.starts_with("x-")) {
+            let mut report = |why: String| problems.push(format!("paths.{template}: {why}"));
+            let parsed = PathTemplate::parse(template);
+            let (parsed, definition) = match (parsed, source.resolve(definition)) {
+                (Ok(parsed), Ok(definition)) => (parsed, definition),
+                (Err(why), _) | (_, Err(why)) => {
+                    report(why);
+                    continue;
+                }
+            };
+            let mut operations = Vec::new();
+            for (name, method) in METHODS {
+                let Some(operation) = definition.get(name) else { continue };
+                count += 1;
+                if count > MAX_OPERATIONS {
+                    return Err(vec![format!("the document has more than {MAX_OPERATIONS} operations")]);
+                }
+                let definition = OperationDefinition { operation, path: definition, path_names: &parsed.parameters };
+                match ApiOperation::compile(method, definition, &source, config, &budget) {
+                    Ok(operation) => operations.push(Arc::new(operation)),
+                    Err(why) => report(format!("{name}: {why}")),
+                }
+            }
+            match document.tree.insert(&parsed, document.paths.len()) {
+                Ok(()) => {}
+                Err(other) => {
+                    let other = document.paths.get(other).map_or("another path", |path| &path.template);
+                    report(format!("matches the same requests as {other}"));
+                }
+            }
+            let path = ApiPath { template: template.as_str().into(), parameters: parsed.parameters, operations };
+            document.paths.push(path);
+            if problems.len() >= MAX_PROBLEMS {
+                break;
+            }
+        }
+        if count == 0 && problems.is_empty() {
+            return Err(vec!["the document has no operations".to_owned()]);
+        }
+        problems.truncate(MAX_PROBLEMS);
+        if problems.is_empty() { Ok(document) } else { Err(problems) }
+    }
+
+    /// Returns the path of the document that a request has.
+    pub(in crate::gateway) fn find<'d, 'p>(&'d self, path: &'p str) -> Option<PathMatch<'d, 'p>> {
+        let (number, captures) = self.tree.find(path)?;
+        Some(PathMatch { path: self.paths.get(number)?, captures })
+    }
+}
+
+impl<'d, 'p> PathMatch<'d, 'p> {
+    /// Returns the template of the path.
+    pub(in crate::gateway) fn template(&self) -> &'d Arc<str> {
+        &self.path.template
+    }
+
+    /// Returns the operation with a method; `GET` includes `HEAD`.
+    pub(in crate::gateway) fn operation(&self, method: &Method) -> Option<&'d Arc<ApiOperation>> {
+        let with_method = |method: &Method| self.path.operations.iter().find(|operation| operation.method == *method);
+        with_method(method).or_else(|| with_method(&Method::GET).filter(|_| *method == Method::HEAD))
+    }
+
+    /// Returns the methods of the path.
+    pub(in crate::gateway) fn methods(&self) -> impl Iterator<Item = &'d Method> {
+        self.path.operations.iter().map(|operation| &operation.method)
+    }
+
+    /// Returns what a parameter of the path stands for.
+    pub(in crate::gateway) fn parameter(&self, name: &str) -> Option<&'p str> {
+        let position = self.path.parameters.iter().position(|known| **known == *name)?;
+        self.captures.get(position).copied()
+    }
+
+    /// Returns what the parameters of the path stand for.
+    pub(in crate::gateway) fn into_captures(self) -> Vec<&'p str> {
+        self.captures
+    }
+}
+
+fn parse_value(text: &[u8]) -> Result<Value, String> {
+    if text.len() > MAX_DOCUMENT_SIZE {
+        return Err(format!("the document has {} bytes (at most {MAX_DOCUMENT_SIZE})", text.len()));
+    }
+    match text.trim_ascii_start().first() {
+        None => Err("the document is empty".to_owned()),
+        Some(b'{') => json::parse(text, MAX_DEPTH).map_err(|why| format!("the document is not JSON: {why}")),
+        Some(_) => parse_yaml_value(text).map_err(|why| format!("the document is not YAML: {why}")),
+    }
+}
+
+fn dialect_of(document: &Value) -> Result<SchemaDialect, String> {
+    let version = document.get("openapi").and_then(Value::as_str);
+    match version {
+        Some(version) if version.starts_with("3.0.") => Ok(SchemaDialect::OpenApi30),
+        Some(version) if version.starts_with("3.1.") => Ok(SchemaDialect::JsonSchema),
+        Some(version) => {
+            let shown: String = version.chars().take(20).collect();
+            Err(format!("the document is of OpenAPI {shown} (3.0 and 3.1 can be checked)"))
+        }
+        None => Err("the document is not OpenAPI 3.0 or 3.1 (it has no member openapi)".to_owned()),
+    }
+}
