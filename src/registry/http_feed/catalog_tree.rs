@@ -6,7 +6,11 @@ use super::{
     json_members::quote_name,
     pagination::{DigestKey, ListBudget, ListReader},
 };
-use crate::{net::Url, registry::conditional_get::ConditionalClient, values::json::truncate};
+use crate::{
+    net::Url,
+    registry::{MAX_AGENTS, conditional_get::ConditionalClient},
+    values::json::truncate,
+};
 use futures_util::StreamExt;
 use std::{
     collections::{HashMap, HashSet},
@@ -27,6 +31,9 @@ const MAX_DEPTH: usize = 3;
 const MAX_CATALOGS: usize = 100;
 /// Maximum number of nested catalogues that are read at once.
 const MAX_CONCURRENT_READS: usize = 8;
+
+/// What one nested catalogue may take. Several are read at once before the budget of the source is charged.
+const CATALOG_BUDGET: ListBudget = ListBudget { pages: 100, entries: MAX_AGENTS, bytes: 32 << 20 };
 
 /// The list of a source, and its nested catalogues.
 pub(super) struct CatalogTree {
@@ -59,11 +66,34 @@ struct CatalogLink {
     url: Arc<Url>,
 }
 
-/// A nested catalogue after an attempt to read it.
-struct ReadCatalog {
+/// A nested catalogue, and why it could not be read.
+struct NestedCatalog {
     url: Arc<Url>,
     reader: ListReader,
     error: Option<String>,
+}
+
+impl NestedCatalog {
+    /// Reads the catalogue. One that cannot be read keeps its previous entries.
+    async fn read(mut self, reading: CatalogReading<'_>) -> Self {
+        let CatalogReading { client, classifier, deadline, budget } = reading;
+        let end = deadline.min(Instant::now() + CATALOG_TIMEOUT);
+        self.error = match timeout_at(end, self.reader.read_all(client, classifier, budget)).await {
+            Ok(Ok(_)) => None,
+            Ok(Err(why)) => Some(why),
+            Err(_) => Some(format!("{}: reading the catalogue takes too long", self.url)),
+        };
+        self
+    }
+}
+
+/// How nested catalogues are read.
+#[derive(Clone, Copy)]
+struct CatalogReading<'a> {
+    client: &'a ConditionalClient,
+    classifier: &'a EntryClassifier,
+    deadline: Instant,
+    budget: ListBudget,
 }
 
 impl CatalogTree {
@@ -123,9 +153,12 @@ impl CatalogTree {
             if due.is_empty() {
                 break;
             }
-            for ReadCatalog { url, reader, error } in self.read_level(due, client, classifier, deadline, budget).await {
+            let reading = CatalogReading { client, classifier, deadline, budget: budget.min(CATALOG_BUDGET) };
+            let catalogs: Vec<NestedCatalog> = due.into_iter().map(|url| self.take_catalog(url)).collect();
+            let reads = catalogs.into_iter().map(|catalog| catalog.read(reading));
+            let mut reads = futures_util::stream::iter(reads).buffered(MAX_CONCURRENT_READS);
+            while let Some(NestedCatalog { url, reader, error }) = reads.next().await {
                 let size = reader.size();
-                // A level is read at once, so that its catalogues may exceed together what each of them does not.
                 let is_allowed = budget.allows(size);
                 let error = error.or_else(|| (!is_allowed).then(|| format!("{url}: the catalogues are too large")));
                 tree.is_incomplete |= error.is_some() && reader.last_read().is_empty();
@@ -186,29 +219,9 @@ impl CatalogTree {
         due
     }
 
-    /// Reads several catalogues at once. One that is not read keeps its previous entries.
-    async fn read_level(
-        &mut self,
-        due: Vec<Arc<Url>>,
-        client: &ConditionalClient,
-        classifier: &EntryClassifier,
-        deadline: Instant,
-        budget: ListBudget,
-    ) -> Vec<ReadCatalog> {
-        let take_reader = |url: Arc<Url>| {
-            let reader = self.nested.remove(&url);
-            (reader.unwrap_or_else(|| ListReader::new(vec![url.as_ref().clone()])), url)
-        };
-        let readers: Vec<_> = due.into_iter().map(take_reader).collect();
-        let reads = readers.into_iter().map(|(mut reader, url)| async move {
-            let end = deadline.min(Instant::now() + CATALOG_TIMEOUT);
-            let error = match timeout_at(end, reader.read_all(client, classifier, budget)).await {
-                Ok(Ok(_)) => None,
-                Ok(Err(why)) => Some(why),
-                Err(_) => Some(format!("{url}: reading the catalogue takes too long")),
-            };
-            ReadCatalog { url, reader, error }
-        });
-        futures_util::stream::iter(reads).buffered(MAX_CONCURRENT_READS).collect().await
+    /// Returns a nested catalogue as it was last read.
+    fn take_catalog(&mut self, url: Arc<Url>) -> NestedCatalog {
+        let reader = self.nested.remove(&url).unwrap_or_else(|| ListReader::new(vec![url.as_ref().clone()]));
+        NestedCatalog { url, reader, error: None }
     }
 }

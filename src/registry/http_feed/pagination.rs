@@ -39,6 +39,15 @@ impl ListBudget {
         }
     }
 
+    /// Returns the smaller of both budgets.
+    pub(super) fn min(self, other: Self) -> Self {
+        Self {
+            pages: self.pages.min(other.pages),
+            entries: self.entries.min(other.entries),
+            bytes: self.bytes.min(other.bytes),
+        }
+    }
+
     /// Returns whether `used` is within the budget.
     pub(super) fn allows(self, used: Self) -> bool {
         used.pages <= self.pages && used.entries <= self.entries && used.bytes <= self.bytes

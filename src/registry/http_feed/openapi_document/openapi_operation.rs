@@ -6,7 +6,7 @@ use super::{
     openapi_server::{operation_url, server_url},
 };
 use crate::{
-    contract::CompiledSchema,
+    contract::{CompiledSchema, ContractConfig, DocumentBudget},
     net::Url,
     registry::http_feed::{
         conversion_error::ConversionError,
@@ -42,6 +42,8 @@ pub(super) struct OperationReader<'a> {
     server: &'a Url,
     inputs: SchemaBundler<'a>,
     outputs: SchemaBundler<'a>,
+    /// What the schemas may take when they are checked here: the operator's own bound is not known yet.
+    budget: DocumentBudget<'static>,
 }
 
 /// A usable operation, or why it is left out.
@@ -56,7 +58,8 @@ impl<'a> OperationReader<'a> {
     ) -> Self {
         let bundler = |direction| SchemaBundler::new(document, dialect, direction);
         let (inputs, outputs) = (bundler(SchemaDirection::Input), bundler(SchemaDirection::Output));
-        Self { document, location, server, inputs, outputs }
+        let budget = DocumentBudget::new(ContractConfig::default().schema_limits(), &[]);
+        Self { document, location, server, inputs, outputs, budget }
     }
 
     /// Returns an object of the document, or the one that its reference leads to.
@@ -186,7 +189,7 @@ impl<'a> OperationReader<'a> {
     fn input_schema(&mut self, body: &Map<String, Value>) -> OperationResult<Option<Result<Value, SchemaError>>> {
         let content = MediaContent::of(body);
         match content.json {
-            Some(schema) => Ok(schema.map(|schema| usable_schema(self.inputs.bundle(schema)?))),
+            Some(schema) => Ok(schema.map(|schema| usable_schema(self.inputs.bundle(schema)?, &self.budget))),
             None if content.media_types.is_empty() => Err("it takes no JSON body".to_owned()),
             None => Err(format!("it takes {} instead of JSON", quote_name(&content.media_types.join(", ")))),
         }
@@ -207,7 +210,7 @@ impl<'a> OperationReader<'a> {
         drop(contents);
         let media_types = content.media_types.iter().filter(|media| content.has_other_types() && !media.contains('*'));
         let formats: Vec<Value> = media_types.map(|media| media.as_str().into()).collect();
-        let schema = content.json.flatten().map(|schema| usable_schema(self.outputs.bundle(schema)?));
+        let schema = content.json.flatten().map(|schema| usable_schema(self.outputs.bundle(schema)?, &self.budget));
         Ok((schema.transpose()?, formats))
     }
 }
@@ -222,8 +225,8 @@ struct OperationHead {
 }
 
 /// Returns a schema that contracts can be compiled from: one that cannot be used loses its operation, and not the agent.
-fn usable_schema(schema: Value) -> Result<Value, SchemaError> {
-    match CompiledSchema::compile(&schema) {
+fn usable_schema(schema: Value, budget: &DocumentBudget<'_>) -> Result<Value, SchemaError> {
+    match CompiledSchema::compile_within(&schema, budget) {
         Ok(_) => Ok(schema),
         Err(why) => Err(SchemaError::Unusable(format!("its schema cannot be used: {why}"))),
     }

@@ -138,3 +138,23 @@ async fn r62_an_inline_catalogue_that_is_malformed_affects_only_itself() {
     assert_eq!(ids(&result), ["urn-air-x-a", "urn-air-x-deep"]);
     assert_eq!(rejection_reasons(&result).len(), 2);
 }
+
+#[tokio::test]
+async fn r62_a_nested_catalogue_without_an_end_is_not_read_to_the_end() {
+    let server = FakeRegistryServer::start().await;
+    server.json(ROOT, catalog(vec![agent_entry("a"), catalog_entry("/paged")]));
+    server.json("/paged", json!({"entries": [agent_entry("first")], "pageToken": "1"}));
+    for page in 1..200 {
+        let next = (page + 1).to_string();
+        server.json(&format!("/paged?pageToken={page}"), json!({"entries": [agent_entry(&next)], "pageToken": next}));
+    }
+    let mut feed = server.feed(SourceKind::Catalog, "");
+    let mut result = feed.poll().await;
+    while result.error.is_some() {
+        result = feed.poll().await;
+    }
+    assert_eq!(ids(&result), ["urn-air-x-a"]);
+    assert!(errors_of_parts(&result)[0].contains("more than 100 pages"), "{result:?}");
+    let pages: std::collections::BTreeSet<String> = server.take_requests().into_iter().collect();
+    assert_eq!(pages.len(), 101, "the list and 100 pages");
+}

@@ -256,6 +256,11 @@ fn r127_documents_that_are_larger_than_they_seem_are_refused() {
     let left_out = Value::Object((0..1_000).map(|at| (format!("/{at}"), json!({"get": {}}))).collect());
     let why = convert(&with_paths(left_out)).unwrap_err();
     assert!(why.reason().contains("990 further notes") && why.reason().len() < 2_000, "{why}");
+    // Patterns that take a thousand times their length.
+    let pattern = |at: usize| (format!("p{at}"), json!({"pattern": format!("[ab]{{{}}}", 9_000 - at)}));
+    let patterns = json!({"properties": (0..1_000).map(pattern).collect::<Map<_, _>>()});
+    let why = convert(&with_paths(json!({"/a": post(patterns)}))).unwrap_err();
+    assert!(why.reason().contains("contract.max_compiled_size"), "{why}");
     let circle = json!({"$ref": "#/components/schemas/A"});
     let mut document = with_paths(json!({"/a": post(circle.clone())}));
     document["components"]["schemas"] = json!({"A": {"$ref": "#/components/schemas/B"}, "B": circle});
