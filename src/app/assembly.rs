@@ -11,6 +11,7 @@ use super::{
         OnDemandRegistries, agent_sources_config, open_on_demand_registries, open_registry, open_sources,
     },
     resolver_wiring,
+    route_wiring::{RouteDependencies, build_routes, open_openapi_documents},
     rule_locator::RuleLocator,
     shared_state_wiring::open_shared_state,
     tasks_wiring::{self, TaskTelemetry, TasksAndIdempotency},
@@ -27,12 +28,12 @@ use crate::{
     doctor::{self, FindingCode},
     explain::RecentDecisions,
     gateway::{
-        AgentRouteCompiler, CallerTokenSigner, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge,
-        OpenApiSources, OpenApiSourcesBuilder, Route, RouteRule, ShadowRules,
+        CallerTokenSigner, ConfigSnapshot, CorsPolicy, DelegationPolicy, Gateway, MqttBridge, OpenApiSources, Route,
+        ShadowRules,
     },
     limit::{CallLimiter, ShadowLimits},
     net::{AddressPolicy, FetchClient},
-    registry::{Catalogue, EmbeddedRegistry, EndpointRules, OnDemandCatalogue, PublishConfig, SourceManager},
+    registry::{Catalogue, EmbeddedRegistry, OnDemandCatalogue, PublishConfig, SourceManager},
     resolver::UriResolver,
     store::SharedState,
     telemetry::{AccessLog, Metrics},
@@ -492,62 +493,6 @@ fn build_auth(
     let told_claims = caller_headers_wiring::told_claims(file);
     let services = AuthServices { client, metrics, browser_pairing, revocations, logged_callers, told_claims };
     Authorizer::build(&file.auth, &file.access, &services, previous).map(Arc::new)
-}
-
-/// Opens the OpenAPI documents that rules name.
-async fn open_openapi_documents(
-    file: &GatewayConfig,
-    policy: &Arc<AddressPolicy>,
-    previous: Option<&OpenApiSources>,
-) -> Result<OpenApiSources, Vec<String>> {
-    let (contract, network, check_only) = (&file.contract, &file.network, file.agents.check_only);
-    let builder = OpenApiSourcesBuilder { contract, network, policy, check_only };
-    builder.open(file.agents.rules.iter().map(|rule| rule.api.as_ref()), previous).await
-}
-
-/// What routes are compiled with.
-#[derive(Clone, Copy)]
-struct RouteDependencies<'a> {
-    auth: &'a Arc<Authorizer>,
-    limits: &'a Arc<CallLimiter>,
-    transport: &'a UpstreamClient,
-    metrics: &'a Arc<Metrics>,
-    openapi: &'a OpenApiSources,
-}
-
-fn build_routes(file: &GatewayConfig, dependencies: RouteDependencies<'_>) -> AgentRouteCompiler {
-    let RouteDependencies { auth, limits, transport, metrics, openapi } = dependencies;
-    let rules = file.agents.rules.iter().enumerate().map(|(at, rule)| RouteRule {
-        agents: rule.agents.clone(),
-        settings: rule.settings.of_rule(at),
-        rate_limit: rule.rate_limit,
-        max_concurrency: rule.max_concurrency,
-        shared_max_concurrency: rule.shared_max_concurrency,
-        adaptive_concurrency: rule.adaptive_concurrency,
-        runs_as_task: rule.always_async,
-        authentication: rule.authentication,
-        query: rule.query,
-        error_details: rule.error_details.clone(),
-        allows_get: rule.get,
-        api: rule.api.clone().map(Arc::new),
-        openapi: openapi.of_rule(at),
-        openai: rule.openai.clone().map(Arc::new),
-        a2a: rule.a2a.clone(),
-        endpoint: rule.endpoint.clone().map(Arc::new),
-    });
-    AgentRouteCompiler {
-        contract: file.contract.clone(),
-        defaults: file.agents.defaults.clone(),
-        a2a: file.agents.a2a.clone(),
-        rules: rules.collect(),
-        auth: Arc::clone(auth),
-        logs_error_bodies: file.errors.log_agent_bodies,
-        limits: Arc::clone(limits),
-        transport: transport.clone(),
-        metrics: Arc::clone(metrics),
-        named_endpoints: file.resolver.map.values().filter_map(|target| target.parse().ok()).collect(),
-        endpoint_rules: EndpointRules::new(&file.agents.sources, file.registry.as_ref()),
-    }
 }
 
 /// Returns the value of `result`, or moves its problems, prefixed with `section`, to `problems`.

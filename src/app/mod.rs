@@ -19,6 +19,7 @@ mod operator_listeners;
 mod problem_paths;
 mod registry_wiring;
 mod resolver_wiring;
+mod route_wiring;
 mod rule_locator;
 mod service_manager;
 mod shared_state_wiring;

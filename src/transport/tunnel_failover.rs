@@ -103,7 +103,7 @@ async fn open_at(
         UpgradeOutcome::Refused(mut reply) => {
             reply.body.hold_in_flight(in_flight);
             session_affinity::add_session_tag(&mut reply.headers, endpoint.affinity_hash());
-            TunnelOutcome::Refused(reply)
+            TunnelOutcome::Refused(Box::new(reply))
         }
         UpgradeOutcome::Upgraded(stream, mut headers) => {
             session_affinity::add_session_tag(&mut headers, endpoint.affinity_hash());

@@ -174,6 +174,7 @@ fn authorizer_and_key(issuer: &str, metrics: Arc<Metrics>) -> (Authorizer, Strin
         browser_pairing: None,
         revocations: Arc::default(),
         logged_callers: LoggedCallers::Plain,
+        told_claims: Vec::new(),
     };
     let config = serde_json::from_value(config).unwrap();
     let grants = serde_json::from_value(grants).unwrap();

@@ -101,7 +101,7 @@ pub(in crate::gateway) async fn upgrade_websocket(
         }
         Some(WebSocketOutcome::Open(socket)) => Some(AgentWebSocket { socket, admitted }),
         Some(WebSocketOutcome::Refused(reply)) => {
-            return Err(handshake_refusal(exchange, &admitted, reply).await.into());
+            return Err(handshake_refusal(exchange, &admitted, *reply).await.into());
         }
     };
     let head = ResponseHead { status: StatusCode::SWITCHING_PROTOCOLS, headers };

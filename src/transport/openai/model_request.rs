@@ -58,7 +58,7 @@ impl ModelRequest<'_> {
         match &value {
             Value::String(text) => return Ok(vec![user_message(text)]),
             Value::Object(members) => match self.only_member(members) {
-                Some((name, Value::Array(messages))) if name == "messages" => return check_messages(messages),
+                Some(("messages", Value::Array(messages))) => return check_messages(messages),
                 Some((name, Value::String(text))) if self.operation.text_property.as_deref() == Some(name) => {
                     return Ok(vec![user_message(text)]);
                 }

@@ -10,7 +10,7 @@ pub enum WebSocketOutcome {
     /// The WebSocket is open.
     Open(Box<UpstreamWebSocket>),
     /// The agent refused the handshake with an ordinary reply.
-    Refused(UpstreamReply),
+    Refused(Box<UpstreamReply>),
 }
 
 /// An agent's WebSocket, for a caller that uses a WebSocket.

@@ -136,7 +136,7 @@ impl Transport for WebSocketTransport {
         let outcome = http::upgrade_to_websocket(&self.target, upgrade, deadline).await;
         Some(match outcome {
             Err(fault) => Err(fault),
-            Ok(UpgradeOutcome::Refused(reply)) => Ok(WebSocketOutcome::Refused(reply)),
+            Ok(UpgradeOutcome::Refused(reply)) => Ok(WebSocketOutcome::Refused(Box::new(reply))),
             Ok(UpgradeOutcome::Upgraded(io, head)) => Ok(WebSocketOutcome::Open(Box::new(UpstreamWebSocket {
                 connection: self.open_connection(io).await,
                 subprotocol: head.get(header::SEC_WEBSOCKET_PROTOCOL).cloned(),

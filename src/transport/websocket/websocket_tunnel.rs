@@ -11,7 +11,7 @@ pub enum TunnelOutcome {
     /// The agent accepted the handshake.
     Open(Box<WebSocketTunnel>),
     /// The agent refused the handshake with an ordinary reply.
-    Refused(UpstreamReply),
+    Refused(Box<UpstreamReply>),
 }
 
 /// The agent's end of a tunnel. It counts as a call in flight until it is dropped.

@@ -49,7 +49,7 @@ impl PathTree {
         literal.or_else(|| {
             self.patterns.iter().rev().find_map(|(literals, node)| {
                 let before = captures.len();
-                let found = match_pattern(literals, *segment, captures).then(|| node.find_below(rest, captures));
+                let found = match_pattern(literals, segment, captures).then(|| node.find_below(rest, captures));
                 if found.flatten().is_none() {
                     captures.truncate(before);
                 }

@@ -53,7 +53,7 @@ pub(in crate::gateway::api) async fn upgrade_api_request(
         TunnelOutcome::Open(tunnel) => tunnel,
         TunnelOutcome::Refused(reply) => {
             let responder = ApiResponder { exchange, admitted: &admitted, api: &api, request: &request };
-            return responder.respond(reply, BodyPump::without_body()).await;
+            return responder.respond(*reply, BodyPump::without_body()).await;
         }
     };
     let headers = response_headers(
