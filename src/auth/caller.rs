@@ -1,6 +1,6 @@
 //! Caller identity, the credentials that a request presents, and what an agent requires.
 
-use super::{access_rule::AccessRule, bearer::CallerClaims, grants::GrantSet, mtls::ClientCertificate};
+use super::{access_rule::AccessRule, caller_claims::CallerClaims, grants::GrantSet, mtls::ClientCertificate};
 use crate::{
     agent::{Authentication, AuthenticationMethod},
     fault::Fault,

@@ -15,6 +15,7 @@ mod bearer;
 mod browser_pairing;
 mod build_context;
 mod caller;
+mod caller_claims;
 mod caller_patterns;
 mod challenges;
 mod config;
@@ -34,12 +35,11 @@ pub use api_keys::{
     visit_api_keys,
 };
 pub use authorizer::Authorizer;
-pub use bearer::{
-    CallerClaim, CallerClaims, IntrospectionProblem, KeyFetchError, inspect_introspection, inspect_issuer,
-};
+pub use bearer::{IntrospectionProblem, KeyFetchError, inspect_introspection, inspect_issuer};
 pub use browser_pairing::{BrowserPairingAccess, BrowserPairings, NewPairingCode};
 pub use build_context::AuthServices;
 pub use caller::{AcceptedCredential, AgentAuthRequirements, AuthRefusal, Caller, PresentedCredentials, is_valid_name};
+pub use caller_claims::{CallerClaim, CallerClaims};
 pub use caller_patterns::{ANONYMOUS, caller_pattern_problem, certificate_pattern_problem};
 pub use config::{
     ApiKeysConfig, AuthConfig, BearerConfig, CertificateCallerConfig, CertificateName, ClaimMappingConfig,

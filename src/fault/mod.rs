@@ -188,6 +188,24 @@ impl Fault {
         self.0.rule
     }
 
+    /// Says which timeout ended the call: in the message, and as the member `timeout`. A fault that says it already stays
+    /// as it is.
+    #[must_use]
+    pub fn with_named_timeout(mut self, timeout: &NamedTimeout) -> Self {
+        if self.names_timeout() {
+            return self;
+        }
+        let phrase = timeout.phrase();
+        self.0.message = format!("{}{phrase}", self.0.message).into();
+        self.0.log_message = self.0.log_message.take().map(|message| format!("{message}{phrase}").into());
+        self.with_member(named_timeout::MEMBER, timeout.to_member())
+    }
+
+    /// Returns whether the fault says which timeout ended the call.
+    pub fn names_timeout(&self) -> bool {
+        self.extra_members().any(|(name, _)| name == named_timeout::MEMBER)
+    }
+
     /// Returns whether the call ended because its time was over.
     pub fn is_of_deadline(&self) -> bool {
         self.0.rule == Some(FaultRule::Deadline)

@@ -1,10 +1,9 @@
 //! Which timeout ended a call: its name, its value and where it is set, for the caller and the log.
 
-use super::Fault;
 use serde_json::{Map, Value};
 
 /// The member of the error object.
-const MEMBER: &str = "timeout";
+pub(super) const MEMBER: &str = "timeout";
 
 /// A timeout that ended a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ pub enum TimeoutSource {
 
 impl NamedTimeout {
     /// Returns what follows the message: ` (timeouts.first_byte: 60s by default)`.
-    fn phrase(&self) -> String {
+    pub(super) fn phrase(&self) -> String {
         let value = self.after.as_ref().map(|after| format!(": {after}")).unwrap_or_default();
         let name = self.name;
         match &self.source {
@@ -51,7 +50,7 @@ impl NamedTimeout {
         }
     }
 
-    fn to_member(&self) -> Value {
+    pub(super) fn to_member(&self) -> Value {
         let (source, setting, preset) = match &self.source {
             TimeoutSource::Default(setting) => ("default", Some((*setting).to_owned()), None),
             TimeoutSource::Setting(path) => ("setting", Some(path.clone()), None),
@@ -70,30 +69,10 @@ impl NamedTimeout {
     }
 }
 
-impl Fault {
-    /// Says which timeout ended the call: in the message, and as the member `timeout`. A fault that says it already stays
-    /// as it is.
-    #[must_use]
-    pub fn with_named_timeout(mut self, timeout: &NamedTimeout) -> Self {
-        if self.names_timeout() {
-            return self;
-        }
-        let phrase = timeout.phrase();
-        self.0.message = format!("{}{phrase}", self.0.message).into();
-        self.0.log_message = self.0.log_message.take().map(|message| format!("{message}{phrase}").into());
-        self.with_member(MEMBER, timeout.to_member())
-    }
-
-    /// Returns whether the fault says which timeout ended the call.
-    pub fn names_timeout(&self) -> bool {
-        self.extra_members().any(|(name, _)| name == MEMBER)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fault::FaultCode;
+    use crate::fault::{Fault, FaultCode};
     use serde_json::json;
 
     fn named(source: TimeoutSource) -> Fault {

@@ -204,8 +204,9 @@ async fn r85_a_signed_token_about_the_caller_verifies_with_the_published_key() {
     let build = with_member(gateway()).agent("planner", &agent);
     let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256).unwrap();
     fs::write(build.folder().join("own.pem"), pair.serialize_pem()).unwrap();
-    let sections = "directory: {external_url: 'https://gateway.example', signing_key: 'file:own.pem'}\nagents:\n  sources: [agents.json]\n  rules:\n    - {agents: [planner], settings: {caller_headers: {X-Caller-Token: {token: {ttl: 30s}}}}}\n";
-    let gate = build.section(sections).start().await;
+    let directory = "directory: {external_url: 'https://gateway.example', signing_key: 'file:own.pem'}\n";
+    let agents = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [planner], settings: {caller_headers: {X-Caller-Token: {token: {ttl: 30s}}}}}\n";
+    let gate = build.section(directory).section(agents).start().await;
     let call = gate.request("POST", "/agents/planner/invoke").header("x-api-key", gate.key("member"));
     let answer = send(call.header("x-caller-token", "forged").json(&json!({}))).await;
     answer.expect_ok();
@@ -230,7 +231,7 @@ async fn r85_a_signed_token_about_the_caller_verifies_with_the_published_key() {
 async fn explain_names_the_fields_that_the_agent_would_get_and_no_value() {
     let agent = Agent::echo().await;
     let gate = start(&agent).await;
-    let call = Call::post("/agents/planner/invoke", "{}").by(Some("key:member")).header("x-user", "key:admin");
+    let call = Call::post("/agents/planner/invoke", "{}").by(Some("member")).header("x-user", "key:admin");
     let explanation = call.explain(&gate).await;
     let headers = explanation["request"]["headers"].to_string();
     assert!(headers.contains("x-user") && headers.contains("x-groups"), "{headers}");

@@ -155,6 +155,10 @@ impl SchemaWalk {
             self.visited.insert(setting_pointer.clone());
             self.visit(&setting_pointer, setting);
         }
+        // The alternatives of a value with several forms have properties of their own.
+        for at in 0..schema["oneOf"].as_array().map_or(0, Vec::len) {
+            self.visit(&format!("{pointer}/oneOf/{at}"), value);
+        }
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.visit(&format!("{pointer}/items"), item)),
             Value::Object(members) if schema["additionalProperties"].is_object() => {

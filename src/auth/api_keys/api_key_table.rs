@@ -4,8 +4,8 @@ pub(super) use crate::auth::key_file_state::PREFIX_LENGTH;
 use crate::{
     agent::AuthenticationMethod,
     auth::{
-        bearer::CallerClaims,
         caller::{Caller, is_valid_name},
+        caller_claims::CallerClaims,
         config::StoredApiKey,
         grants::GrantIndex,
         key_file_state::StoredKeys,

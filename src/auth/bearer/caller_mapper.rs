@@ -2,16 +2,14 @@
 //! the issuer's label, or must be in the issuer's allow list, so that no issuer can place its callers in a group that
 //! the operator meant for API keys, certificates or another issuer.
 
-use super::{
-    caller_claims::CallerClaims,
-    claims::{TokenClaims, string_list},
-};
+use super::claims::{TokenClaims, string_list};
 use crate::{
     agent::{AuthenticationMethod, user_owner_key},
     auth::{
         authenticator::InvalidCredential,
         build_context::BuildContext,
         caller::{Caller, is_valid_name},
+        caller_claims::CallerClaims,
         config::ClaimMappingConfig,
         grants::GrantIndex,
     },
@@ -81,7 +79,7 @@ impl CallerMapper {
             groups: groups.into(),
             scopes: scopes(claims)?,
             tier: self.tier(claims),
-            claims: CallerClaims::select(claims, &self.told_claims),
+            claims: CallerClaims::select(&self.told_claims, |path| claims.find_claim(path)),
         }))
     }
 

@@ -4,7 +4,6 @@
 
 mod bearer_authenticators;
 mod bearer_token;
-mod caller_claims;
 mod caller_mapper;
 mod claims;
 #[cfg(any(test, fuzzing))]
@@ -19,6 +18,5 @@ mod verified_token;
 
 pub(super) use bearer_authenticators::build_authenticators;
 pub(super) use bearer_token::is_jwt;
-pub use caller_claims::{CallerClaim, CallerClaims};
 pub use issuer_inspection::{IntrospectionProblem, inspect_introspection, inspect_issuer};
 pub use jwks::KeyFetchError;

@@ -8,9 +8,9 @@ use crate::{
         authenticator::{
             AuthenticationProgress, AuthenticationResult, Authenticator, CredentialDescription, InvalidCredential,
         },
-        bearer::CallerClaims,
         build_context::{BuildContext, BuildResult},
         caller::{Caller, PresentedCredentials, is_valid_name, unix_now},
+        caller_claims::CallerClaims,
         caller_patterns::certificate_name_examples,
         config::{CertificateName, MtlsConfig},
         grants::GrantIndex,

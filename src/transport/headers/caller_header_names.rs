@@ -1,7 +1,7 @@
 //! The names of the fields that tell an agent who calls. A caller's own field with such a name never reaches the agent, in
 //! no spelling that a server may fold into the same name.
 
-use super::caller_headers_config::CallerHeadersConfig;
+use super::{caller_headers_config::CallerHeadersConfig, header_spelling::is_same_field};
 use http::HeaderName;
 
 /// The names, compiled with the agent's route; empty for most agents.
@@ -17,13 +17,6 @@ impl CallerHeaderNames {
     pub(super) fn contains(&self, name: &HeaderName) -> bool {
         self.0.iter().any(|own| is_same_field(own.as_str(), name.as_str()))
     }
-}
-
-/// Whether two names in lower case are one for a server that reads fields as CGI variables (RFC 3875 §4.1.18): every
-/// character that is neither letter nor digit becomes an underscore there.
-pub(super) fn is_same_field(one: &str, other: &str) -> bool {
-    let fold = |byte: u8| if byte.is_ascii_alphanumeric() { byte } else { b'_' };
-    one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(one, other)| fold(one) == fold(other))
 }
 
 #[cfg(test)]

@@ -1,7 +1,10 @@
 //! The setting `caller_headers`: header fields that tell agents who calls.
 
-use super::header_filter::{is_condition, is_reserved};
-use super::{caller_header_names::is_same_field, forwarded_headers::is_standard};
+use super::{
+    forwarded_headers::is_standard,
+    header_filter::{is_condition, is_reserved},
+    header_spelling::is_same_field,
+};
 use crate::values::ConfigDuration;
 use http::HeaderName;
 use schemars::JsonSchema;

@@ -6,6 +6,7 @@ mod caller_header_names;
 mod caller_headers_config;
 mod forwarded_headers;
 mod header_filter;
+mod header_spelling;
 
 pub(super) use caller_header_names::CallerHeaderNames;
 pub use caller_headers_config::{CallerHeaderSource, CallerHeadersConfig, CallerProperty, CallerTokenConfig};
@@ -148,7 +149,7 @@ pub fn forwarded_header_problem(name: &str) -> Option<String> {
 
 /// Whether two names of header fields, in any case, are one for some servers: `X-User` and `X_User`.
 pub fn is_same_header(one: &str, other: &str) -> bool {
-    caller_header_names::is_same_field(&one.to_ascii_lowercase(), &other.to_ascii_lowercase())
+    header_spelling::is_same_field(&one.to_ascii_lowercase(), &other.to_ascii_lowercase())
 }
 
 /// Whether the gateway may send its credential to agents in the header `name`.

@@ -1,7 +1,6 @@
 //! The claims of a token that agents are told. Only those that the configuration names are kept, within a bound, because
 //! the cache of verified tokens keeps them as long as the token.
 
-use super::claims::TokenClaims;
 use crate::values::is_deceptive;
 use serde_json::Value;
 use std::sync::Arc;
@@ -24,11 +23,11 @@ pub enum CallerClaim {
 pub struct CallerClaims(Arc<[(Arc<str>, CallerClaim)]>);
 
 impl CallerClaims {
-    /// Takes the claims at `paths` from a verified token.
-    pub(super) fn select(claims: &TokenClaims, paths: &[Arc<str>]) -> Self {
+    /// Takes the claims at `paths` from a verified token, in which `find` finds the claim at a path.
+    pub(super) fn select<'v>(paths: &[Arc<str>], find: impl Fn(&str) -> Option<&'v Value>) -> Self {
         let mut size = 0_usize;
         let selected = paths.iter().filter_map(|path| {
-            let value = claims.find_claim(path)?;
+            let value = find(path)?;
             if let Err(why) = check_value(value) {
                 return Some((Arc::clone(path), CallerClaim::Unusable(why)));
             }
@@ -76,7 +75,10 @@ mod tests {
 
     fn select(claims: Value, paths: &[&str]) -> CallerClaims {
         let paths: Vec<Arc<str>> = paths.iter().map(|path| Arc::from(*path)).collect();
-        CallerClaims::select(&TokenClaims(claims), &paths)
+        CallerClaims::select(&paths, |path| {
+            let claim = if path.starts_with('/') { claims.pointer(path) } else { claims.get(path) };
+            claim.filter(|value| !value.is_null())
+        })
     }
 
     #[test]
