@@ -174,7 +174,7 @@ fn authorizer_and_key(issuer: &str, metrics: Arc<Metrics>) -> (Authorizer, Strin
         browser_pairing: None,
         revocations: Arc::default(),
         logged_callers: LoggedCallers::Plain,
-        told_claims: Vec::new(),
+        told_claims: Arc::default(),
     };
     let config = serde_json::from_value(config).unwrap();
     let grants = serde_json::from_value(grants).unwrap();

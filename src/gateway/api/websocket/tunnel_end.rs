@@ -96,7 +96,8 @@ pub(super) fn close_frame_for_agent(reason: CloseReason) -> Vec<u8> {
 }
 
 /// Returns the payload of a close frame: at most 125 bytes.
-fn close_payload((code, reason): CloseReason) -> Vec<u8> {
+fn close_payload(reason: CloseReason) -> Vec<u8> {
+    let (code, reason) = reason;
     let mut payload = [&code.to_be_bytes()[..], reason.as_bytes()].concat();
     payload.truncate(125);
     payload
