@@ -7,10 +7,7 @@ const PEER: &str = "peers/mcp";
 
 #[tokio::test]
 async fn r30_the_clients_of_fastmcp_and_the_mcp_sdks_work_through_the_gateway() {
-    let server = PeerServer::start(PEER, &["server.py"], |python, port| {
-        python.arg("server.py").arg(port.to_string());
-    })
-    .await;
+    let server = PeerServer::start_script(PEER).await;
     let peer = Peer { name: PEER, server: &server, preset: "mcp", endpoint: "/mcp" };
     run_node("mcp.mjs", server.url("/mcp"), None).await;
     let gate = peer.start_gateway().await;

@@ -43,10 +43,7 @@ async fn r11_openais_sdks_and_langchain_call_agents_unchanged() {
 
 #[tokio::test]
 async fn r11_a_server_with_the_types_of_openais_sdk_is_an_agent() {
-    let server = PeerServer::start("peers/openai", &["server.py"], |python, port| {
-        python.args(["server.py", &port.to_string()]);
-    })
-    .await;
+    let server = PeerServer::start_script("peers/openai").await;
     let endpoint = server.url("/v1");
     let document =
         |id: &str| json!({"id": id, "name": id, "endpoint": endpoint, "authentication": {"type": "api_key"}});

@@ -6,10 +6,7 @@ const PEER: &str = "peers/a2a";
 
 #[tokio::test]
 async fn r30_every_method_of_the_a2a_sdk_works_through_the_gateway() {
-    let server = PeerServer::start(PEER, &["server.py"], |python, port| {
-        python.arg("server.py").arg(port.to_string());
-    })
-    .await;
+    let server = PeerServer::start_script(PEER).await;
     let peer = Peer { name: PEER, server: &server, preset: "a2a", endpoint: "/" };
     assert_eq!(peer.run_client_twice("").await, ["ok", "ok"]);
 }

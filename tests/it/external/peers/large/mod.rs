@@ -5,3 +5,4 @@ mod adk;
 mod agent_framework;
 mod langgraph;
 mod litellm;
+mod openai_api;
