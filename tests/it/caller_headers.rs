@@ -123,6 +123,11 @@ async fn r3_messages_of_a_websocket_and_its_handshake_tell_the_caller() {
     send_text(&mut calls, "{\"n\": 1}").await;
     receive_text(&mut calls).await;
     assert_told(&agent.requests()[0], "key:member", "staff,writers");
+    // The handshake for the agent's own API, which this agent refuses.
+    assert!(connect_with_headers(&gate, "/agents/planner/api/threads/1", &fields).await.is_err());
+    let handshake = agent.requests().pop().unwrap();
+    assert!(handshake.head.starts_with("GET /threads/1 "), "{}", handshake.head);
+    assert_told(&handshake, "key:member", "staff,writers");
     drop(connect(&gate, "/agents/planner/invoke").await);
 }
 
