@@ -6,7 +6,7 @@ use super::{
     config_checks::{check_agent_settings, check_sections, compile_api_hosts},
     directory_wiring::{SearchIndexer, build_delegation, build_directory, create_search_indexer},
     mqtt_bridge_wiring::build_bridge_offers,
-    problem_paths::prefix_problems,
+    problem_paths::{collect_problems, prefix_problems},
     registry_wiring::{
         OnDemandRegistries, agent_sources_config, open_on_demand_registries, open_registry, open_sources,
     },
@@ -493,9 +493,4 @@ fn build_auth(
     let told_claims = caller_headers_wiring::told_claims(file);
     let services = AuthServices { client, metrics, browser_pairing, revocations, logged_callers, told_claims };
     Authorizer::build(&file.auth, &file.access, &services, previous).map(Arc::new)
-}
-
-/// Returns the value of `result`, or moves its problems, prefixed with `section`, to `problems`.
-fn collect_problems<T>(result: Result<T, Vec<String>>, section: &str, problems: &mut Vec<String>) -> Option<T> {
-    result.map_err(|found| problems.extend(prefix_problems(section, found))).ok()
 }

@@ -265,7 +265,8 @@ async fn calls_go_on_through_outages(server: StateServer) {
         fleet
             .under_load(6, async {
                 fleet.wait_for_calls(30).await;
-                assert_eq!(fleet.peak_of(300).await, 6);
+                // A gateway that the busy machine delays may lose the server for another moment, with a third of its own.
+                eventually("the gateways share the slots again", async || fleet.peak_of(300).await == 6).await;
             })
             .await;
         // The others keep a slot for their next calls for a second or so.
