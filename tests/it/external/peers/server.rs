@@ -21,8 +21,10 @@ pub struct PeerServer {
 impl PeerServer {
     /// Starts the script `server.py` of the peer, which takes the port.
     pub async fn start_script(peer: &'static str) -> Self {
-        let prepare = |python: &mut Command, port: u16| drop(python.args(["server.py", &port.to_string()]));
-        Self::start(peer, &["server.py"], prepare).await
+        Self::start(peer, &["server.py"], |python, port| {
+            python.args(["server.py", &port.to_string()]);
+        })
+        .await
     }
 
     /// Starts the server that `prepare` completes the command of, in a folder with these files of the peer, and waits until
