@@ -2,7 +2,7 @@
 //! ordinary response; then the agent's WebSocket is opened, and the caller gets 101.
 
 use super::{
-    authorization_check::AuthorizationCheck,
+    authorization_check::{AuthorizationCheck, TunnelCaller},
     websocket_tunnel::{TunnelLimits, WebSocketTunnelTask},
 };
 use crate::{
@@ -27,7 +27,6 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
-use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -64,20 +63,18 @@ pub(in crate::gateway::api) async fn upgrade_api_request(
     );
     let head = ResponseHead { status: StatusCode::SWITCHING_PROTOCOLS, headers };
     exchange.start_stream(head).await.map_err(|_| CallError::CallerGone)?;
-    let now = Instant::now();
     let limits = TunnelLimits {
         idle_timeout: config.websockets.idle_timeout.get(),
-        expires_at: now + config.websockets.max_connection_age.get(),
+        expires_at: Instant::now() + config.websockets.max_connection_age.get(),
         agent_write_timeout: admitted.upstream_set().timeouts().idle,
         caller_write_timeout: exchange.connection.limits.body_idle_timeout.get(),
     };
-    let authorization = AuthorizationCheck {
+    let authorization = AuthorizationCheck::new(TunnelCaller {
         gateway: Arc::clone(exchange.gateway),
         connection: Arc::clone(exchange.connection),
         request,
         headers: handshake.headers,
-        checked_at: Mutex::new(now),
-    };
+    });
     let (agent, hold) = tunnel.into_parts();
     let call = exchange.call.hand_over();
     let task = WebSocketTunnelTask { call, authorization, agent, limits, holds: (admitted, hold, counted) };

@@ -12,8 +12,8 @@ use crate::{
         websocket::is_permanent_refusal,
     },
 };
+use futures_util::future::BoxFuture;
 use http::{HeaderMap, Method};
-use parking_lot::Mutex;
 use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
@@ -22,44 +22,26 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// The time after which the caller of a silent WebSocket is checked.
 const MAX_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The check of one caller.
-pub(super) struct AuthorizationCheck {
+/// Who uses an open WebSocket, and for what.
+pub(super) struct TunnelCaller {
     pub(super) gateway: Arc<Gateway>,
     pub(super) connection: Arc<CallerConnection>,
     pub(super) request: ApiRequest,
     /// The head of the handshake, with the caller's credential.
     pub(super) headers: HeaderMap,
-    pub(super) checked_at: Mutex<Instant>,
 }
 
-impl AuthorizationCheck {
-    /// When the next check is due although no message came.
-    pub(super) fn due_at(&self) -> Instant {
-        *self.checked_at.lock() + MAX_INTERVAL
-    }
+/// The checks of one caller.
+pub(super) struct AuthorizationCheck {
+    caller: Arc<TunnelCaller>,
+    checked_at: Instant,
+    /// The check that is under way. It outlives each wait for it: frames of the agent would otherwise start it again and
+    /// again, with a request to an issuer each time, and it would never end.
+    running: Option<BoxFuture<'static, Result<()>>>,
+}
 
-    /// Checks the caller of a message.
-    ///
-    /// # Errors
-    /// The caller may no longer use the path.
-    pub(super) async fn check_message(&self) -> Result<()> {
-        let is_recent = self.checked_at.lock().elapsed() < MIN_INTERVAL;
-        if is_recent { Ok(()) } else { self.check().await }
-    }
-
-    /// Checks the caller. A check that cannot be made, such as while an issuer does not answer, refuses nobody.
-    ///
-    /// # Errors
-    /// The caller may no longer use the path.
-    pub(super) async fn check(&self) -> Result<()> {
-        let checked = self.authorize().await;
-        *self.checked_at.lock() = Instant::now();
-        match checked {
-            Err(fault) if is_permanent_refusal(&fault) || is_gone(&fault) => Err(fault),
-            _ => Ok(()),
-        }
-    }
-
+impl TunnelCaller {
+    /// Checks the caller as that of a new handshake.
     async fn authorize(&self) -> Result<()> {
         let config = self.gateway.config.load_full();
         let authorization = AgentAuthorization { gateway: &self.gateway, config: &config };
@@ -67,6 +49,47 @@ impl AuthorizationCheck {
         let found = authorization.find_and_authorize(&self.request.agent, &caller).await;
         let RouteAndCaller { route, caller } = found.map_err(|refusal| refusal.fault)?;
         find_api(&route)?.find_route(&Method::GET, &self.request)?.check_caller(&caller)
+    }
+}
+
+impl AuthorizationCheck {
+    /// Begins with a caller that was checked now.
+    pub(super) fn new(caller: TunnelCaller) -> Self {
+        Self { caller: Arc::new(caller), checked_at: Instant::now(), running: None }
+    }
+
+    pub(super) fn caller(&self) -> &Arc<TunnelCaller> {
+        &self.caller
+    }
+
+    /// When the next check is due although no message came.
+    pub(super) fn due_at(&self) -> Instant {
+        self.checked_at + MAX_INTERVAL
+    }
+
+    /// Whether a message of the caller waits for a check.
+    pub(super) fn is_due_for_message(&self) -> bool {
+        self.running.is_some() || self.checked_at.elapsed() >= MIN_INTERVAL
+    }
+
+    /// Checks the caller. A check that cannot be made, such as while an issuer does not answer, refuses nobody.
+    /// Cancel-safe: the next call waits for the same check.
+    ///
+    /// # Errors
+    /// The caller may no longer use the path.
+    pub(super) async fn check(&mut self) -> Result<()> {
+        let caller = &self.caller;
+        let running = self.running.get_or_insert_with(|| {
+            let caller = Arc::clone(caller);
+            Box::pin(async move { caller.authorize().await })
+        });
+        let checked = running.await;
+        self.running = None;
+        self.checked_at = Instant::now();
+        match checked {
+            Err(fault) if is_permanent_refusal(&fault) || is_gone(&fault) => Err(fault),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -59,9 +59,14 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> FrameRelay<R, W> {
         }
     }
 
+    /// Whether bytes were read and not yet written.
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Reads the next bytes, unless some are pending. Cancel-safe.
     pub(super) async fn read(&mut self) -> Result<(), RelayEnd> {
-        if !self.pending.is_empty() {
+        if self.has_pending() {
             return Ok(());
         }
         if self.is_unflushed {

@@ -62,12 +62,12 @@ impl WebSocketTunnelTask {
             authorization,
             limits,
         };
-        let connection = Arc::clone(&tunnel.authorization.connection);
+        let caller = Arc::clone(tunnel.authorization.caller());
         let end = {
             let relay = pin!(tunnel.relay());
-            connection.until_cut_off(relay).await
+            caller.connection.until_cut_off(relay).await
         };
-        let end = end.unwrap_or_else(|| TunnelEnd::CutOff(tunnel.authorization.gateway.cut_off_call()));
+        let end = end.unwrap_or_else(|| TunnelEnd::CutOff(caller.gateway.cut_off_call()));
         tunnel.close(&end).await;
         (call.stats.bytes_in, call.stats.bytes_out) = (tunnel.to_agent.relayed(), tunnel.to_caller.relayed());
         call.state = end.into_call_state();
@@ -87,6 +87,7 @@ struct Tunnel {
 enum TunnelEvent {
     FromCaller(Result<(), RelayEnd>),
     FromAgent(Result<(), RelayEnd>),
+    Authorized,
     Unauthorized,
     Timer,
     Shutdown,
@@ -107,14 +108,16 @@ impl Tunnel {
             if let Some(end) = self.end_by_time(now, last_message, closing_since) {
                 return end;
             }
-            if self.authorization.due_at() <= now && self.authorization.check().await.is_err() {
-                return TunnelEnd::Unauthorized;
-            }
             let idle_at = last_message + self.limits.idle_timeout;
-            let wake_at = idle_at.min(self.limits.expires_at).min(self.authorization.due_at());
+            // A check that is due already is under way, and needs no timer.
+            let check_at = Some(self.authorization.due_at()).filter(|due_at| *due_at > now);
+            let wake_at = check_at.into_iter().fold(idle_at.min(self.limits.expires_at), Instant::min);
             let closes_at = closing_since.map_or(now + MAX_TIMER, |since: Instant| since + CLOSE_TIMEOUT);
             let end = match self.next_event(wake_at.min(closes_at)).await {
-                TunnelEvent::FromCaller(Ok(())) | TunnelEvent::FromAgent(Ok(())) | TunnelEvent::Timer => continue,
+                TunnelEvent::FromCaller(Ok(()))
+                | TunnelEvent::FromAgent(Ok(()))
+                | TunnelEvent::Authorized
+                | TunnelEvent::Timer => continue,
                 TunnelEvent::Shutdown => TunnelEnd::Shutdown,
                 TunnelEvent::Unauthorized => TunnelEnd::Unauthorized,
                 TunnelEvent::FromCaller(Err(end)) => self.end_from_caller(end).await,
@@ -124,31 +127,27 @@ impl Tunnel {
         }
     }
 
-    /// Relays one piece of either direction.
+    /// Relays one piece of either direction. Messages of the caller wait for a check that is due.
     async fn next_event(&mut self, wake_at: Instant) -> TunnelEvent {
         let Self { to_agent, to_caller, authorization, .. } = self;
+        let caller = Arc::clone(authorization.caller());
+        let message_waits = to_agent.has_pending() && authorization.is_due_for_message();
+        let is_check_due = message_waits || authorization.due_at() <= Instant::now();
         let from_caller = async {
-            if let Err(end) = to_agent.read().await {
-                return TunnelEvent::FromCaller(Err(end));
-            }
-            if authorization.check_message().await.is_err() {
-                return TunnelEvent::Unauthorized;
-            }
-            TunnelEvent::FromCaller(to_agent.write().await)
+            if to_agent.has_pending() { to_agent.write().await } else { to_agent.read().await }
         };
         let from_agent = async {
-            let read = to_caller.read().await;
-            TunnelEvent::FromAgent(match read {
-                Ok(()) => to_caller.write().await,
-                Err(end) => Err(end),
-            })
+            to_caller.read().await?;
+            to_caller.write().await
         };
-        let connection = &authorization.connection;
         // Not biased: neither direction may starve the other.
         tokio::select! {
-            () = connection.wait_for_shutdown() => TunnelEvent::Shutdown,
-            event = from_caller => event,
-            event = from_agent => event,
+            () = caller.connection.wait_for_shutdown() => TunnelEvent::Shutdown,
+            checked = authorization.check(), if is_check_due => {
+                checked.map_or(TunnelEvent::Unauthorized, |()| TunnelEvent::Authorized)
+            }
+            relayed = from_caller, if !message_waits => TunnelEvent::FromCaller(relayed),
+            relayed = from_agent => TunnelEvent::FromAgent(relayed),
             () = sleep_until(wake_at) => TunnelEvent::Timer,
         }
     }
