@@ -1,7 +1,7 @@
 //! WebSockets of an agent's own API: what passes, what is refused, and each way in which a connection ends.
 
 use crate::support::{
-    agent::{Agent, Step, http_response, write},
+    agent::{Agent, Step, http_response, json_response, write},
     eventually,
     gateway::{Gateway, GatewayBuilder, gateway},
     gateway_response::send_raw,
@@ -417,6 +417,55 @@ async fn a_revoked_key_ends_the_websockets_of_an_api_that_were_opened_with_it() 
     .await;
     assert_eq!(code, Some(1008));
     eventually("the connection to the agent ends", async || record.close_codes() == ["1001"]).await;
+}
+
+/// A check of the caller waits for an issuer, while each of the agent's frames wakes the tunnel.
+#[tokio::test]
+async fn r97_an_agent_that_sends_much_delays_no_check_of_its_caller_and_repeats_none() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let issuer = Agent::scripted(move |_| {
+        let is_first = count.fetch_add(1, SeqCst) == 0;
+        let wait = Step::Sleep(Duration::from_millis(if is_first { 0 } else { 1_500 }));
+        [vec![wait], json_response(&json!({"active": is_first, "sub": "client", "iss": "https://issuer.example"}))]
+            .concat()
+    })
+    .await;
+    let (agent, _) = websocket_agent(|mut socket, _| async move {
+        while socket.send(Message::text("tick")).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let bearer = format!(
+        "  bearer:\n    introspection: {{endpoint: 'http://{}/', client_id: gate, client_secret: 'env:CLIENT_SECRET', cache_ttl: 1s}}\n",
+        issuer.address
+    );
+    let gate =
+        builder(&agent, "      authentication: any\n").env("CLIENT_SECRET", "secret").section(&bearer).start().await;
+    let (socket, _) = connect_with_headers(&gate, LIVE, &[("authorization", "Bearer opaque")]).await.unwrap();
+    let (mut to_gate, mut from_gate) = socket.split();
+    let sends = async {
+        while to_gate.send(Message::text("1")).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    let reads = async {
+        loop {
+            match from_gate.next().await {
+                Some(Ok(Message::Close(frame))) => return frame.map(|frame| u16::from(frame.code)),
+                Some(Ok(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let code = tokio::select! {
+        code = reads => code,
+        () = sends => None,
+        () = tokio::time::sleep(Duration::from_secs(30)) => panic!("the caller stays"),
+    };
+    assert_eq!(code, Some(1008));
+    assert_eq!(asked.load(SeqCst), 2, "the issuer is asked at the handshake and once more");
 }
 
 #[tokio::test]

@@ -133,9 +133,7 @@ impl Tunnel {
         let caller = Arc::clone(authorization.caller());
         let message_waits = to_agent.has_pending() && authorization.is_due_for_message();
         let is_check_due = message_waits || authorization.due_at() <= Instant::now();
-        let from_caller = async {
-            if to_agent.has_pending() { to_agent.write().await } else { to_agent.read().await }
-        };
+        let from_caller = async { if to_agent.has_pending() { to_agent.write().await } else { to_agent.read().await } };
         let from_agent = async {
             to_caller.read().await?;
             to_caller.write().await
