@@ -119,14 +119,18 @@ pub(super) fn compile_api_hosts(file: &GatewayConfig) -> Result<ApiHosts, Vec<St
 
 /// Checks the secrets and files that the agents' settings refer to.
 pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamClient) -> Vec<String> {
-    let mut problems = prefix_problems("agents.defaults", transport.config_problems(&file.agents.defaults));
+    let of_defaults = transport.config_problems(&file.agents.defaults);
+    let mut problems = prefix_problems("agents.defaults", of_defaults.clone());
     if file.agents.defaults.additional_endpoints.is_some() {
         problems
             .push("agents.defaults.additional_endpoints: is not allowed in the defaults (set it in a rule)".to_owned());
     }
     for (at, rule) in file.agents.rules.iter().enumerate() {
         let settings = rule.settings.with_fallback(&file.agents.defaults);
-        problems.extend(prefix_problems(&format!("agents.rules[{at}].settings"), transport.config_problems(&settings)));
+        // What a rule has from the defaults is reported there.
+        let mut own = transport.config_problems(&settings);
+        own.retain(|problem| !of_defaults.contains(problem));
+        problems.extend(prefix_problems(&format!("agents.rules[{at}].settings"), own));
         let details = rule.error_details.as_ref().and_then(ErrorDetails::problem);
         problems.extend(details.map(|why| format!("agents.rules[{at}].error_details.{why}")));
         let openai = rule.openai.as_ref().and_then(OpenAiConfig::problem);

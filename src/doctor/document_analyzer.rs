@@ -88,8 +88,11 @@ fn route_findings(route: &Route, places: &DocumentPlaces<'_>) -> Vec<Finding> {
     let finding = |warning: &String| {
         let code = code_of_reason(warning)
             .filter(|code| matches!(code, FindingCode::ExampleRefused | FindingCode::SchemaMissing));
+        // What the gateway does not call of a document that other clients use is no mistake in it.
+        let is_unsupported = agent.conversion_notes.contains(warning);
+        let other = if is_unsupported { FindingCode::DocumentUnsupported } else { FindingCode::DocumentNote };
         let place = places.of_agent(agent, path_of(warning));
-        Finding::new(code.unwrap_or(FindingCode::DocumentNote), SubjectKind::Agent, agent.id.as_str(), warning, place)
+        Finding::new(code.unwrap_or(other), SubjectKind::Agent, agent.id.as_str(), warning, place)
     };
     route.document_warnings().iter().map(finding).collect()
 }
