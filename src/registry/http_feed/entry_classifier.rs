@@ -212,7 +212,7 @@ impl EntryClassifier {
             other => return Err(format!("an entry must be an object, not {}", type_name(&other)).into()),
         };
         if is_catalog_entry(&members) {
-            return self.classify_catalog_entry(members, base);
+            return self.classify_catalog_entry(members, raw, base);
         }
         if let Some(id) = self.summary_id(&members) {
             let mut url = base.clone();
@@ -245,6 +245,7 @@ impl EntryClassifier {
     fn classify_catalog_entry(
         &self,
         mut entry: Map<String, Value>,
+        raw: &RawEntry,
         base: &Url,
     ) -> Result<ClassifiedEntry, ConversionError> {
         let media = text_member(&entry, "type").or_else(|| text_member(&entry, "mediaType")).unwrap_or_default();
@@ -259,19 +260,23 @@ impl EntryClassifier {
         };
         let listed_name =
             ["identifier", "id", "name"].into_iter().find_map(|field| text_member(&entry, field)).map(str::to_owned);
-        let inline = ["data", "card", "content", "inline"].into_iter().find_map(|field| entry.remove(field));
-        let inline = inline.filter(|value| !value.is_null());
+        let inline = ["data", "card", "content", "inline"].into_iter().find_map(|field| entry.remove_entry(field));
+        let inline = inline.filter(|(_, value)| !value.is_null());
         let link = || match text_member(&entry, "url").or_else(|| text_member(&entry, "href")) {
             Some(url) => document_link(url, base),
             None => Err("has neither a url nor data".to_owned()),
         };
         Ok(match (entry_type, inline) {
-            (CatalogEntryType::Catalog, Some(catalog)) => {
-                let list = list_parser::parse_page(base, &catalog.to_string().into())?;
+            (CatalogEntryType::Catalog, Some((field, _))) => {
+                // The page's own bytes: copies of catalogues within catalogues would take many times its size.
+                let members = list_parser::member_ranges(&raw.text)?;
+                let member = members.into_iter().rev().find(|(name, _)| *name == field);
+                let (_, range) = member.ok_or("has no end")?;
+                let list = list_parser::parse_page(base, &raw.text.slice(range))?;
                 ClassifiedEntry::InlineCatalog(list.entries)
             }
             (CatalogEntryType::Catalog, None) => ClassifiedEntry::Catalog(link()?),
-            (_, Some(value)) => {
+            (_, Some((_, value))) => {
                 let entry = ListedDocument { listed_name: listed_name.as_deref(), base, form };
                 ClassifiedEntry::Document(self.convert(value, &Bytes::new(), entry)?)
             }
