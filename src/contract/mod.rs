@@ -8,6 +8,7 @@ mod heavy_check_pool;
 mod in_place_subschemas;
 mod json_body;
 mod json_size;
+mod openapi_schema;
 mod pattern_cost;
 mod query_input;
 mod schema_budget;
@@ -23,6 +24,7 @@ pub use document_checks::{DocumentChecks, DocumentFindings, FindingMode, Operati
 pub use heavy_check_pool::{AgentHeavyChecks, HeavyCheckPool, HeavyCheckRequest};
 pub use json_body::{JsonBounds, parse_json};
 pub use json_size::size_without_long_texts;
+pub use openapi_schema::{SchemaDialect, SubschemaPlace, convert_exclusive_bounds};
 pub use query_input::{TextTypes, input_from_query};
 pub use schema_budget::{DocumentBudget, SchemaBudget, SchemaCharge, SchemaDigest, SchemaLimits};
 pub use schema_validation::{CheckWork, CompiledSchema};

@@ -6,7 +6,7 @@ use super::in_place_subschemas::in_place_subschemas;
 use crate::{
     fault::{Fault, FaultCode, Violation},
     values::{
-        form_decode,
+        form_pairs,
         json::{push_pointer_segment, truncate},
     },
 };
@@ -30,15 +30,15 @@ pub fn input_from_query(query: &str, schema: Option<&Value>) -> Result<Value, Fa
         );
     }
     let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
-    for (at, pair) in query.split('&').filter(|pair| !pair.is_empty()).enumerate() {
+    for (at, pair) in form_pairs(query).enumerate() {
         if at == MAX_PARAMETERS {
             return Err(Fault::new(
                 FaultCode::InvalidInput,
                 format!("The query has more than {MAX_PARAMETERS} parameters (use POST)"),
             ));
         }
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (name, value) = (decode_component(name)?, decode_component(value)?);
+        let malformed = "The query is not percent-encoded UTF-8 (write %25 for %)";
+        let (name, value) = pair.ok_or_else(|| Fault::new(FaultCode::InvalidInput, malformed))?;
         if name.is_empty() {
             return Err(Fault::new(FaultCode::InvalidInput, "The query has a parameter without a name"));
         }
@@ -56,11 +56,6 @@ pub fn input_from_query(query: &str, schema: Option<&Value>) -> Result<Value, Fa
         members.insert(name, value);
     }
     Ok(Value::Object(members))
-}
-
-fn decode_component(text: &str) -> Result<String, Fault> {
-    let malformed = || Fault::new(FaultCode::InvalidInput, "The query is not percent-encoded UTF-8 (write %25 for %)");
-    form_decode(text).ok_or_else(malformed)
 }
 
 fn find_property<'a>(schema: &'a Value, root: &'a Value, name: &str, depth_left: u8) -> Option<&'a Value> {

@@ -4,7 +4,7 @@
 use super::{admission::CheckedCall, call_parameters::is_gateway_parameter, route_rule::QueryPolicy};
 use crate::{
     fault::{Fault, FaultCode, Result},
-    values::form_decode,
+    values::form_pairs,
 };
 use serde_json::{Value, value::RawValue};
 use std::{borrow::Cow, collections::BTreeMap};
@@ -66,9 +66,8 @@ fn query_for_agent<'q>(query: Option<&'q str>, checked: &CheckedCall) -> Result<
 fn repeats_body(query: &str, input: &[u8]) -> bool {
     let Ok(members) = serde_json::from_slice::<BTreeMap<String, &RawValue>>(input) else { return false };
     let mut compared = 0;
-    query.split('&').filter(|pair| !pair.is_empty()).all(|pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let (Some(name), Some(value)) = (form_decode(name), form_decode(value)) else { return false };
+    form_pairs(query).all(|pair| {
+        let Some((name, value)) = pair else { return false };
         let Some(member) = members.get(&name) else { return false };
         compared += member.get().len();
         compared <= MAX_COMPARED

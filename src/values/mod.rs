@@ -55,8 +55,8 @@ pub use keyed_counts::{CountedHold, KeyedCounts};
 pub use known_secrets::{contains_known_secret, redact_known_secrets, register_secret, register_token};
 pub use max_share::MaxShare;
 pub use percent_encoding::{
-    decode_octet, form_decode, percent_decode, percent_encode, percent_encode_field, percent_encode_fragment,
-    percent_encode_list_item,
+    decode_octet, form_decode, form_pairs, percent_decode, percent_encode, percent_encode_field,
+    percent_encode_fragment, percent_encode_list_item,
 };
 pub use random_id::{random_nonzero_u64, random_nonzero_u128};
 pub use rate::Rate;

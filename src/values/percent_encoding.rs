@@ -44,6 +44,14 @@ pub fn form_decode(text: &str) -> Option<String> {
     if text.contains('+') { percent_decode(&text.replace('+', " ")) } else { percent_decode(text) }
 }
 
+/// Returns the names and values of a query or an HTML form, decoded; `None` for a pair that cannot be decoded.
+pub fn form_pairs(query: &str) -> impl Iterator<Item = Option<(String, String)>> {
+    query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        form_decode(name).zip(form_decode(value))
+    })
+}
+
 /// Decodes the two hexadecimal digits after a `%`; `None` if one of them is no such digit.
 pub fn decode_octet(high: u8, low: u8) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());

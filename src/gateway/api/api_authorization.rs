@@ -19,13 +19,13 @@ use http::{HeaderMap, uri::PathAndQuery};
 use std::{num::NonZeroU32, sync::Arc};
 
 /// A request whose head is authorised.
-pub(super) struct AuthorizedApiRequest {
+pub(super) struct AuthorizedApiRequest<'r> {
     pub(super) authorized: AuthorizedCall,
     pub(super) api: Arc<AgentApi>,
     /// Path and query of the request to the agent.
     pub(super) path: PathAndQuery,
     /// The operation whose body is checked.
-    pub(super) operation: Option<MatchedOperation>,
+    pub(super) operation: Option<MatchedOperation<'r>>,
 }
 
 /// Authorises a request (steps 5 to 7), and finds the route that lets it pass. `headers` are those of the request, with the
@@ -33,12 +33,12 @@ pub(super) struct AuthorizedApiRequest {
 ///
 /// # Errors
 /// The fault with which the request is refused.
-pub(super) async fn authorize_api_request(
+pub(super) async fn authorize_api_request<'r>(
     exchange: &mut Exchange<'_>,
-    request: &ApiRequest,
+    request: &'r ApiRequest,
     source: CallSource,
     headers: Option<&HeaderMap>,
-) -> Result<AuthorizedApiRequest> {
+) -> Result<AuthorizedApiRequest<'r>> {
     let admission = exchange.admission();
     let head = exchange.session.head();
     let caller = exchange.connection.caller_context(headers.unwrap_or(&head.headers));
@@ -64,7 +64,7 @@ pub(super) async fn authorize_api_request(
         exchange.call.begin_step(DecisionStep::Input);
         let check = contract_check(exchange.gateway, &exchange.config.contract, &authorized);
         let head = exchange.session.head();
-        let violations = operation.check_parameters(check, head, request.path_of_route()).await?;
+        let violations = operation.check_parameters(check, head).await?;
         exchange.gateway.report_contract_violations(authorized.route(), ShadowRule::Input, &violations);
     }
     Ok(AuthorizedApiRequest { authorized, api, path, operation })

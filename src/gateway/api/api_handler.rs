@@ -18,11 +18,9 @@ use crate::{
             CallSource, IncomingBody,
         },
         call::CallResult,
-        delegation::DELEGATION_CHAIN,
         exchange::Exchange,
-        header_names::REQUEST_ID,
         path_router::ApiRequest,
-        upstream::{OutgoingRequest, UpstreamHead, UpstreamTarget, send_with_body},
+        upstream::{OutgoingRequest, UpstreamHead, UpstreamTarget, api_gateway_headers, send_with_body},
         websocket::is_websocket_request,
     },
     http_server::ServeOutcome,
@@ -30,7 +28,7 @@ use crate::{
     transport::{Admission as _, HeaderMutations},
 };
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue, uri::PathAndQuery};
+use http::uri::PathAndQuery;
 use std::{sync::Arc, time::Instant};
 
 /// Handles a request to an agent's API (steps 5 to 12).
@@ -68,7 +66,7 @@ pub(in crate::gateway) async fn handle_api_request(
 fn checked_contract<'o>(
     exchange: &mut Exchange<'_>,
     deadline: Instant,
-    operation: &'o MatchedOperation,
+    operation: &'o MatchedOperation<'_>,
 ) -> Result<Option<&'o OperationContract>> {
     let mut incoming = IncomingBody::new(&mut *exchange.session, deadline);
     if incoming.detect_empty() {
@@ -135,9 +133,7 @@ impl ApiCall {
         input: CallInput,
     ) -> CallResult<ServeOutcome> {
         let Self { api, admitted, path, max_body } = self;
-        let id = exchange.call.id_header().map(|id| (REQUEST_ID, id));
-        let chain = admitted.delegation_chain().map(|chain| (DELEGATION_CHAIN, chain.clone()));
-        let set: Vec<(HeaderName, HeaderValue)> = id.into_iter().chain(chain).collect();
+        let set = api_gateway_headers(exchange.call, &admitted);
         let forwarded = exchange.forwarded_header();
         // Cloned, because the session is still read from and watched while the agent is called.
         let headers = exchange.session.head().headers.clone();

@@ -262,28 +262,25 @@ impl AgentApi {
     ///
     /// # Errors
     /// 400, 404 or 405; 503 while the document is not known.
-    pub(in crate::gateway) fn find_route(
-        &self,
+    pub(in crate::gateway) fn find_route<'a, 'p>(
+        &'a self,
         method: &Method,
-        request: &ApiRequest,
-    ) -> Result<MatchedRoute<'_>, Fault> {
+        request: &'p ApiRequest,
+    ) -> Result<MatchedRoute<'a, 'p>, Fault> {
         check_api_path(&request.path)?;
         let path = request.path_of_route();
         if let Some(route) = self.routes.find_own(method, path) {
             return Ok(MatchedRoute::Listed(route));
         }
         let document = self.openapi.as_ref().map(|source| source.document()).transpose()?;
-        let found = document.as_ref().and_then(|document| document.find(path));
-        if let (Some(document), Some(found)) = (&document, &found)
-            && let Some(operation) = found.operation(method)
-        {
-            let (document, operation) = (Arc::clone(document), Arc::clone(operation));
-            return Ok(MatchedRoute::Operation(MatchedOperation {
-                document,
-                operation,
-                template: Arc::clone(found.template()),
-            }));
-        }
+        let found = document.and_then(|document| document.find(path));
+        let operation = found.as_ref().and_then(|found| found.operation(method)).map(Arc::clone);
+        let found = match (found, operation) {
+            (Some(path), Some(operation)) => {
+                return Ok(MatchedRoute::Operation(MatchedOperation { path, operation }));
+            }
+            (found, _) => found,
+        };
         if let Some(route) = self.routes.find_of_preset(method, path) {
             return Ok(MatchedRoute::Listed(route));
         }

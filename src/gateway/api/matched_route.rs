@@ -2,7 +2,7 @@
 //! document.
 
 use super::{
-    openapi::{ApiOperation, BodyCheck, ContractCheck, OpenApiDocument, OperationRequest},
+    openapi::{ApiOperation, BodyCheck, ContractCheck, OperationRequest, PathMatch},
     route_table::ApiRoute,
 };
 use crate::{
@@ -13,26 +13,25 @@ use http::{HeaderMap, request};
 use std::sync::Arc;
 
 /// What lets a request pass.
-pub(in crate::gateway) enum MatchedRoute<'a> {
+pub(in crate::gateway) enum MatchedRoute<'a, 'p> {
     /// A route, behind which nothing is checked.
     Listed(&'a ApiRoute),
     /// An operation, whose parameters and body are checked.
-    Operation(MatchedOperation),
+    Operation(MatchedOperation<'p>),
 }
 
 /// An operation that a request has.
-pub(in crate::gateway) struct MatchedOperation {
-    pub(super) document: Arc<OpenApiDocument>,
+pub(in crate::gateway) struct MatchedOperation<'p> {
+    pub(super) path: PathMatch<'p>,
     pub(super) operation: Arc<ApiOperation>,
-    pub(super) template: Arc<str>,
 }
 
-impl MatchedRoute<'_> {
+impl<'p> MatchedRoute<'_, 'p> {
     /// Returns the name of the route in logs.
     pub(in crate::gateway) fn label(&self) -> &Arc<str> {
         match self {
             Self::Listed(route) => route.label(),
-            Self::Operation(matched) => &matched.template,
+            Self::Operation(matched) => matched.path.template(),
         }
     }
 
@@ -48,15 +47,15 @@ impl MatchedRoute<'_> {
     }
 
     /// Returns what a parameter of the path stands for.
-    pub(super) fn parameter<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
+    pub(super) fn parameter(&self, name: &str, path: &'p str) -> Option<&'p str> {
         match self {
             Self::Listed(route) => route.pattern.parameter(name, path),
-            Self::Operation(matched) => matched.document.find(path)?.parameter(name),
+            Self::Operation(matched) => matched.path.parameter(name),
         }
     }
 
     /// Returns the operation, if the request has one.
-    pub(in crate::gateway) fn into_operation(self) -> Option<MatchedOperation> {
+    pub(in crate::gateway) fn into_operation(self) -> Option<MatchedOperation<'p>> {
         match self {
             Self::Listed(_) => None,
             Self::Operation(matched) => Some(matched),
@@ -64,8 +63,8 @@ impl MatchedRoute<'_> {
     }
 }
 
-impl MatchedOperation {
-    /// Checks the parameters of a request with this path. Returns the violations of a contract that is not enforced.
+impl MatchedOperation<'_> {
+    /// Checks the parameters of the request. Returns the violations of a contract that is not enforced.
     ///
     /// # Errors
     /// 400 with the violations.
@@ -73,13 +72,10 @@ impl MatchedOperation {
         &self,
         check: ContractCheck<'_>,
         head: &request::Parts,
-        path: &str,
     ) -> Result<Vec<Violation>> {
-        let found = self.document.find(path);
-        let captures = found.map(|found| found.into_captures()).unwrap_or_default();
         let request = OperationRequest {
             operation: &self.operation,
-            captures: &captures,
+            captures: self.path.captures(),
             query: head.uri.query(),
             headers: &head.headers,
         };

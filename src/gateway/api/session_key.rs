@@ -39,7 +39,7 @@ impl SessionKey {
     pub(super) fn hash(
         &self,
         head: &request::Parts,
-        route: &MatchedRoute<'_>,
+        route: &MatchedRoute<'_, '_>,
         path: &str,
         caller: &Caller,
     ) -> Option<u64> {

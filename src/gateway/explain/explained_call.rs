@@ -176,7 +176,7 @@ impl ExplainedCall<'_> {
         let label = handshake.is_some().then_some("the frames of the WebSocket pass without validation");
         if let Some(operation) = route.into_operation() {
             let check = contract_check(gateway, &config.contract, &authorized);
-            let mut violations = operation.check_parameters(check, head, request.path_of_route()).await?;
+            let mut violations = operation.check_parameters(check, head).await?;
             let body = prepared.request.body.clone().unwrap_or_default();
             if handshake.is_none() {
                 violations.extend(operation.check_body(check, &head.headers, &body).await?);

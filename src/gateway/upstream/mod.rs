@@ -5,6 +5,6 @@ mod upstream_request;
 
 pub(super) use body_pump::BodyPump;
 pub(super) use upstream_request::{
-    OutgoingRequest, UpstreamHead, UpstreamTarget, build_gateway_headers, gateway_headers, number_idempotency_key,
-    send_upstream, send_with_body, set_json_headers,
+    OutgoingRequest, UpstreamHead, UpstreamTarget, api_gateway_headers, build_gateway_headers, gateway_headers,
+    number_idempotency_key, send_upstream, send_with_body, set_json_headers,
 };

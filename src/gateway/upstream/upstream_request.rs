@@ -34,6 +34,14 @@ pub(in crate::gateway) fn gateway_headers(
     build_gateway_headers(call.id_header(), admitted.operation(), admitted.version(), admitted.delegation_chain())
 }
 
+/// Returns the gateway's headers of a request for the agent's own API, which has no operation: call id and delegation
+/// chain.
+pub(in crate::gateway) fn api_gateway_headers(call: &Call, admitted: &Admitted) -> Vec<(HeaderName, HeaderValue)> {
+    let id = call.id_header().map(|id| (REQUEST_ID, id));
+    let chain = admitted.delegation_chain().map(|chain| (DELEGATION_CHAIN, chain.clone()));
+    id.into_iter().chain(chain).collect()
+}
+
 /// Returns the same headers of a call that may not be admitted.
 pub(in crate::gateway) fn build_gateway_headers(
     call_id: Option<HeaderValue>,

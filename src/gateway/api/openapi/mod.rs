@@ -15,7 +15,7 @@ mod request_body;
 mod schema_bundle;
 
 pub(in crate::gateway) use contract_check::{ContractCheck, OperationRequest};
-pub(super) use openapi_document::OpenApiDocument;
+pub(super) use openapi_document::PathMatch;
 pub use openapi_location::OpenApiLocation;
 pub(super) use openapi_operation::ApiOperation;
 pub use openapi_source::OpenApiSource;

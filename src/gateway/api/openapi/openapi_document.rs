@@ -4,10 +4,10 @@ use super::{
     openapi_operation::{ApiOperation, OperationDefinition},
     path_template::PathTemplate,
     path_tree::PathTree,
-    schema_bundle::{SchemaDialect, SchemaSource},
+    schema_bundle::SchemaSource,
 };
 use crate::{
-    contract::{ContractConfig, DocumentBudget},
+    contract::{ContractConfig, DocumentBudget, SchemaDialect},
     registry::parse_yaml_value,
     values::json,
 };
@@ -39,7 +39,7 @@ const METHODS: [(&str, Method); 7] = [
 #[derive(Debug)]
 pub(in crate::gateway) struct OpenApiDocument {
     tree: PathTree,
-    paths: Vec<ApiPath>,
+    paths: Vec<Arc<ApiPath>>,
 }
 
 /// A path of a document.
@@ -52,8 +52,8 @@ struct ApiPath {
 }
 
 /// The path of a document that a request has.
-pub(in crate::gateway) struct PathMatch<'d, 'p> {
-    path: &'d ApiPath,
+pub(in crate::gateway) struct PathMatch<'p> {
+    path: Arc<ApiPath>,
     /// What the parameters stand for, as it was sent.
     captures: Vec<&'p str>,
 }
@@ -103,7 +103,7 @@ impl OpenApiDocument {
                 }
             }
             let path = ApiPath { template: template.as_str().into(), parameters: parsed.parameters, operations };
-            document.paths.push(path);
+            document.paths.push(Arc::new(path));
             if problems.len() >= MAX_PROBLEMS {
                 break;
             }
@@ -116,26 +116,26 @@ impl OpenApiDocument {
     }
 
     /// Returns the path of the document that a request has.
-    pub(in crate::gateway) fn find<'d, 'p>(&'d self, path: &'p str) -> Option<PathMatch<'d, 'p>> {
+    pub(in crate::gateway) fn find<'p>(&self, path: &'p str) -> Option<PathMatch<'p>> {
         let (number, captures) = self.tree.find(path)?;
-        Some(PathMatch { path: self.paths.get(number)?, captures })
+        Some(PathMatch { path: Arc::clone(self.paths.get(number)?), captures })
     }
 }
 
-impl<'d, 'p> PathMatch<'d, 'p> {
+impl<'p> PathMatch<'p> {
     /// Returns the template of the path.
-    pub(in crate::gateway) fn template(&self) -> &'d Arc<str> {
+    pub(in crate::gateway) fn template(&self) -> &Arc<str> {
         &self.path.template
     }
 
     /// Returns the operation with a method; `GET` includes `HEAD`.
-    pub(in crate::gateway) fn operation(&self, method: &Method) -> Option<&'d Arc<ApiOperation>> {
+    pub(in crate::gateway) fn operation(&self, method: &Method) -> Option<&Arc<ApiOperation>> {
         let with_method = |method: &Method| self.path.operations.iter().find(|operation| operation.method == *method);
         with_method(method).or_else(|| with_method(&Method::GET).filter(|_| *method == Method::HEAD))
     }
 
     /// Returns the methods of the path.
-    pub(in crate::gateway) fn methods(&self) -> impl Iterator<Item = &'d Method> {
+    pub(in crate::gateway) fn methods(&self) -> impl Iterator<Item = &Method> {
         self.path.operations.iter().map(|operation| &operation.method)
     }
 
@@ -146,8 +146,8 @@ impl<'d, 'p> PathMatch<'d, 'p> {
     }
 
     /// Returns what the parameters of the path stand for.
-    pub(in crate::gateway) fn into_captures(self) -> Vec<&'p str> {
-        self.captures
+    pub(in crate::gateway) fn captures(&self) -> &[&'p str] {
+        &self.captures
     }
 }
 
@@ -164,13 +164,9 @@ fn parse_value(text: &[u8]) -> Result<Value, String> {
 
 fn dialect_of(document: &Value) -> Result<SchemaDialect, String> {
     let version = document.get("openapi").and_then(Value::as_str);
-    match version {
-        Some(version) if version.starts_with("3.0.") => Ok(SchemaDialect::OpenApi30),
-        Some(version) if version.starts_with("3.1.") => Ok(SchemaDialect::JsonSchema),
-        Some(version) => {
-            let shown: String = version.chars().take(20).collect();
-            Err(format!("the document is of OpenAPI {shown} (3.0 and 3.1 can be checked)"))
-        }
-        None => Err("the document is not OpenAPI 3.0 or 3.1 (it has no member openapi)".to_owned()),
-    }
+    let version = version.ok_or("the document is not OpenAPI 3.0 or 3.1 (it has no member openapi)")?;
+    SchemaDialect::of_version(version).ok_or_else(|| {
+        let shown: String = version.chars().take(20).collect();
+        format!("the document is of OpenAPI {shown} (3.0 and 3.1 can be checked)")
+    })
 }

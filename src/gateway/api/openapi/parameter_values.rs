@@ -5,7 +5,7 @@ use super::schema_bundle::{SchemaBundle, SchemaSource};
 use crate::{
     contract::{ContractConfig, DocumentBudget, OperationContract, TextTypes},
     fault::{Fault, FaultCode, Result},
-    values::{form_decode, percent_decode},
+    values::{form_pairs, percent_decode},
 };
 use http::{HeaderMap, HeaderName, header};
 use serde_json::{Map, Value, json};
@@ -233,16 +233,13 @@ fn decode(text: &str) -> Result<String> {
 /// Returns the parameters of a query, decoded.
 fn parse_query(query: &str) -> Result<Vec<(String, String)>> {
     let mut parameters = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+    for pair in form_pairs(query) {
         if parameters.len() == MAX_QUERY_PARAMETERS {
             let message = format!("The query has more than {MAX_QUERY_PARAMETERS} parameters");
             return Err(Fault::new(FaultCode::InvalidInput, message));
         }
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        match (form_decode(name), form_decode(value)) {
-            (Some(name), Some(value)) => parameters.push((name, value)),
-            _ => return Err(Fault::new(FaultCode::InvalidInput, "The query is not percent-encoded UTF-8")),
-        }
+        let malformed = || Fault::new(FaultCode::InvalidInput, "The query is not percent-encoded UTF-8");
+        parameters.push(pair.ok_or_else(malformed)?);
     }
     Ok(parameters)
 }

@@ -2,7 +2,10 @@
 //! OpenAPI 3.0 has a dialect of its own, which is translated. Annotations are left out. References lead into the document
 //! only.
 
-use crate::values::percent_decode;
+use crate::{
+    contract::{SchemaDialect, SubschemaPlace, convert_exclusive_bounds},
+    values::percent_decode,
+};
 use serde_json::{Map, Value, json};
 use std::{cell::Cell, collections::HashMap};
 
@@ -13,24 +16,6 @@ const MAX_REFERENCES: usize = 8;
 /// The deepest nesting of a schema.
 const MAX_DEPTH: usize = 64;
 
-/// Keywords whose value is a schema.
-const SCHEMA_KEYWORDS: [&str; 11] = [
-    "not",
-    "items",
-    "additionalProperties",
-    "contains",
-    "propertyNames",
-    "if",
-    "then",
-    "else",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "contentSchema",
-];
-/// Keywords whose value is a list of schemas.
-const LIST_KEYWORDS: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
-/// Keywords whose value has schemas by name.
-const MAP_KEYWORDS: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 /// Keywords that check nothing, or name a place that the schema leaves.
 const DROPPED_KEYWORDS: [&str; 14] = [
     "$id",
@@ -48,15 +33,6 @@ const DROPPED_KEYWORDS: [&str; 14] = [
     "readOnly",
     "writeOnly",
 ];
-
-/// The dialect of the schemas of a document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SchemaDialect {
-    /// That of OpenAPI 3.0.
-    OpenApi30,
-    /// JSON Schema 2020-12, with OpenAPI 3.1.
-    JsonSchema,
-}
 
 /// The document whose schemas are bundled.
 pub(super) struct SchemaSource<'a> {
@@ -181,19 +157,22 @@ impl<'s, 'a> SchemaBundle<'s, 'a> {
             let member = match (keyword.as_str(), member) {
                 ("$ref", _) => continue,
                 (keyword, _) if DROPPED_KEYWORDS.contains(&keyword) || keyword.starts_with("x-") => continue,
-                (keyword, Value::Array(items)) if LIST_KEYWORDS.contains(&keyword) || keyword == "items" => {
-                    Value::Array(items.iter().map(|item| self.convert(item, depth)).collect::<Result<_, _>>()?)
-                }
-                (keyword, Value::Object(named)) if MAP_KEYWORDS.contains(&keyword) => {
-                    let converted = named.iter().map(|(name, schema)| Ok((name.clone(), self.convert(schema, depth)?)));
-                    Value::Object(converted.collect::<Result<_, String>>()?)
-                }
-                (keyword, schema) if SCHEMA_KEYWORDS.contains(&keyword) => self.convert(schema, depth)?,
                 ("required", Value::Array(names)) => without_read_only(names, members.get("properties")),
-                (_, member) => {
-                    self.source.count(member.as_array().map_or(1, Vec::len))?;
-                    member.clone()
-                }
+                (keyword, member) => match (SubschemaPlace::of(keyword, member), member) {
+                    (SubschemaPlace::List, Value::Array(items)) => {
+                        Value::Array(items.iter().map(|item| self.convert(item, depth)).collect::<Result<_, _>>()?)
+                    }
+                    (SubschemaPlace::Map, Value::Object(named)) => {
+                        let converted =
+                            named.iter().map(|(name, schema)| Ok((name.clone(), self.convert(schema, depth)?)));
+                        Value::Object(converted.collect::<Result<_, String>>()?)
+                    }
+                    (SubschemaPlace::Itself, schema) => self.convert(schema, depth)?,
+                    (_, member) => {
+                        self.source.count(member.as_array().map_or(1, Vec::len))?;
+                        member.clone()
+                    }
+                },
             };
             converted.insert(keyword.clone(), member);
         }
@@ -226,14 +205,7 @@ fn without_read_only(names: &[Value], properties: Option<&Value>) -> Value {
 
 /// Translates the keywords of OpenAPI 3.0 that JSON Schema writes otherwise.
 fn translate_openapi_30(mut schema: Map<String, Value>) -> Value {
-    for (exclusive, bound) in [("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")] {
-        if let Some(Value::Bool(is_exclusive)) = schema.get(exclusive).cloned() {
-            schema.remove(exclusive);
-            if let Some(bound) = Some(bound).filter(|_| is_exclusive).and_then(|bound| schema.remove(bound)) {
-                schema.insert(exclusive.to_owned(), bound);
-            }
-        }
-    }
+    convert_exclusive_bounds(&mut schema);
     match schema.remove("nullable") {
         Some(Value::Bool(true)) if !schema.is_empty() => json!({"anyOf": [schema, {"type": "null"}]}),
         _ => Value::Object(schema),

@@ -15,18 +15,16 @@ use crate::{
             public_url::public_url,
         },
         call::{CallError, CallResult},
-        delegation::DELEGATION_CHAIN,
         exchange::{AgentHeaders, Exchange},
-        header_names::REQUEST_ID,
         path_router::ApiRequest,
-        upstream::BodyPump,
+        upstream::{BodyPump, api_gateway_headers},
         websocket::{WebSocketHandshake, switching_protocols_headers},
     },
     http_server::{ResponseHead, ServeOutcome, UpgradedConnection},
     transport::{Admission as _, HeaderMutations, RequestBody, TunnelOutcome, UpstreamCall},
 };
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
+use http::{HeaderMap, Method, StatusCode, header, uri::PathAndQuery};
 use std::sync::Arc;
 use tokio::time::Instant;
 
@@ -89,9 +87,7 @@ async fn open_tunnel(
     path: PathAndQuery,
 ) -> CallResult<TunnelOutcome> {
     let forwarded = exchange.forwarded_header();
-    let id = exchange.call.id_header().map(|id| (REQUEST_ID, id));
-    let chain = admitted.delegation_chain().map(|chain| (DELEGATION_CHAIN, chain.clone()));
-    let set: Vec<(HeaderName, HeaderValue)> = id.into_iter().chain(chain).collect();
+    let set = api_gateway_headers(exchange.call, admitted);
     let sent_at = exchange.call.record_sent();
     let request = UpstreamCall {
         id: exchange.call.id(),

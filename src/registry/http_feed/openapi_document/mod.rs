@@ -9,7 +9,6 @@ mod openapi_server;
 
 use self::{
     openapi_operation::{ConvertedOperation, OperationReader},
-    openapi_schema::SchemaDialect,
     openapi_server::server_url,
 };
 use super::{
@@ -19,6 +18,7 @@ use super::{
     security_schemes::AuthAlternative,
     slug::slug,
 };
+use crate::contract::SchemaDialect;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
@@ -91,14 +91,11 @@ pub(super) fn convert_openapi(
 
 fn dialect_of(members: &Map<String, Value>) -> Result<SchemaDialect, ConversionError> {
     let version = text_member(members, "openapi").or_else(|| text_member(members, "swagger")).unwrap_or_default();
-    match version.split('.').take(2).collect::<Vec<_>>().as_slice() {
-        ["3", "0"] => Ok(SchemaDialect::OpenApi30),
-        ["3", "1"] => Ok(SchemaDialect::JsonSchema),
-        _ => Err(ConversionError::unsupported(format!(
-            "is an OpenAPI document of version {} (the gateway reads 3.0 and 3.1)",
-            quote_name(version)
-        ))),
-    }
+    SchemaDialect::of_version(version).ok_or_else(|| {
+        let version = quote_name(version);
+        let why = format!("is an OpenAPI document of version {version} (the gateway reads 3.0 and 3.1)");
+        ConversionError::unsupported(why)
+    })
 }
 
 /// The operations that were read so far.

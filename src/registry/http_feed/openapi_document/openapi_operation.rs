@@ -2,11 +2,11 @@
 
 use super::{
     json_content::MediaContent,
-    openapi_schema::{SchemaBundler, SchemaDialect, SchemaDirection, SchemaError},
+    openapi_schema::{SchemaBundler, SchemaDirection, SchemaError},
     openapi_server::{operation_url, server_url},
 };
 use crate::{
-    contract::{CompiledSchema, ContractConfig, DocumentBudget},
+    contract::{CompiledSchema, ContractConfig, DocumentBudget, SchemaDialect},
     net::Url,
     registry::http_feed::{
         conversion_error::ConversionError,

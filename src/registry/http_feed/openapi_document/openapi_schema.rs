@@ -1,7 +1,10 @@
 //! Schemas of OpenAPI documents, as JSON Schemas that stand by themselves. The components that a schema refers to become
 //! its definitions: they are not put in place of the references, which could make a small document endlessly large.
 
-use crate::registry::{document_parser::MAX_DOCUMENT_SIZE, http_feed::json_members::quote_name};
+use crate::{
+    contract::{SchemaDialect, SubschemaPlace, convert_exclusive_bounds},
+    registry::{document_parser::MAX_DOCUMENT_SIZE, http_feed::json_members::quote_name},
+};
 use serde_json::{Map, Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,24 +15,6 @@ use std::{
 const COMPONENT_PREFIX: &str = "#/components/schemas/";
 /// Maximum number of references that lead from the root of a schema to a schema.
 const MAX_ROOT_REFERENCES: usize = 16;
-/// Keywords whose value is an object of schemas.
-const SCHEMA_MAPS: &[&str] = &["properties", "patternProperties", "dependentSchemas"];
-/// Keywords whose value is an array of schemas.
-const SCHEMA_LISTS: &[&str] = &["allOf", "anyOf", "oneOf", "prefixItems"];
-/// Keywords whose value is a schema.
-const SUBSCHEMAS: &[&str] = &[
-    "items",
-    "additionalProperties",
-    "not",
-    "if",
-    "then",
-    "else",
-    "contains",
-    "propertyNames",
-    "unevaluatedItems",
-    "unevaluatedProperties",
-    "contentSchema",
-];
 /// Keywords that have no meaning here: addresses within the OpenAPI document, and OpenAPI's own annotations.
 const DROPPED: &[&str] = &[
     "$schema",
@@ -43,15 +28,6 @@ const DROPPED: &[&str] = &[
     "xml",
     "externalDocs",
 ];
-
-/// Which language the schemas of a document are in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SchemaDialect {
-    /// That of OpenAPI 3.0: `nullable`, boolean `exclusiveMinimum`, no keywords beside `$ref`.
-    OpenApi30,
-    /// JSON Schema 2020-12.
-    JsonSchema,
-}
 
 /// Whether a schema describes requests or responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,18 +165,17 @@ impl<'a> SchemaBundler<'a> {
                     None => continue,
                 },
                 "required" => self.required_properties(value, keywords),
-                map if SCHEMA_MAPS.contains(&map) => self.convert_map(value, references)?,
-                list if SCHEMA_LISTS.contains(&list) || value.is_array() && list == "items" => {
-                    self.convert_list(value, references)?
-                }
-                single if SUBSCHEMAS.contains(&single) => self.convert_schema(value, references)?,
-                _ => value.clone(),
+                keyword => match SubschemaPlace::of(keyword, value) {
+                    SubschemaPlace::Map => self.convert_map(value, references)?,
+                    SubschemaPlace::List => self.convert_list(value, references)?,
+                    SubschemaPlace::Itself => self.convert_schema(value, references)?,
+                    SubschemaPlace::None => value.clone(),
+                },
             };
             converted.insert(keyword.clone(), value);
         }
         if is_3_0 {
-            convert_exclusive_bound(&mut converted, "minimum", "exclusiveMinimum");
-            convert_exclusive_bound(&mut converted, "maximum", "exclusiveMaximum");
+            convert_exclusive_bounds(&mut converted);
             if keywords.get("nullable") == Some(&Value::Bool(true)) {
                 return Ok(allow_null(converted));
             }
@@ -259,19 +234,6 @@ fn example_list(keyword: &str, value: &Value, keywords: &Map<String, Value>) -> 
     match keyword {
         "examples" => value.is_array().then(|| value.clone()),
         _ => (!keywords.contains_key("examples")).then(|| json!([value])),
-    }
-}
-
-/// Converts `exclusiveMinimum: true` beside `minimum`.
-fn convert_exclusive_bound(keywords: &mut Map<String, Value>, bound: &str, exclusive: &str) {
-    if let Some(Value::Bool(is_exclusive)) = keywords.get(exclusive) {
-        let is_exclusive = *is_exclusive;
-        keywords.remove(exclusive);
-        let value = keywords.get(bound).filter(|_| is_exclusive).cloned();
-        if let Some(value) = value {
-            keywords.remove(bound);
-            keywords.insert(exclusive.to_owned(), value);
-        }
     }
 }
 
