@@ -2,6 +2,7 @@
 //! are explained by the step and the rule that refused them.
 
 mod agreement;
+mod completions;
 mod dry_run;
 mod failures;
 mod refusals;

@@ -140,7 +140,7 @@ impl ApiPreset {
                     (ALL, "/files/**"),
                     (ALL, "/batches/**"),
                     (POST, "/images/**"),
-                    (POST, "/audio/**"),
+                    (ALL, "/audio/**"),
                 ],
                 base: PresetBase::Path("/v1"),
                 session: None,

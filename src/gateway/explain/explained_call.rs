@@ -10,21 +10,25 @@ use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::{
         admission::{
-            AdmissionPipeline, AdmissionRecorder as _, AdmissionRequest, CallInput, CallSource, CallerContext,
-            CheckedCall, IncomingRequest, InputSource,
+            AdmissionPipeline, AdmissionRecorder as _, AdmissionRequest, BodyAccount, CallInput, CallSource,
+            CallerContext, CheckedCall, IncomingBody, IncomingRequest, InputSource, rate_limit_account,
         },
         api::{admission_request, contract_check, find_api},
         call_handler::{InputLocation, agent_query, check_method},
         content_negotiation,
         gateway_state::{ConfigSnapshot, Gateway},
-        path_router::{self, ApiRequest, InvokeTarget, RequestKind},
+        openai::{self, CompletionEndpoint},
+        path_router::{self, ApiRequest, InvokeTarget, OpenAiRequest, RequestKind},
         tasks::TaskOptions,
         websocket::{self, WebSocketHandshake},
     },
     http_server::request_validation::HeadLimits,
 };
 use http::{HeaderMap, HeaderValue, header, request};
-use std::{num::NonZeroU32, sync::Arc};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+
+/// The body of an explained request is there already.
+const EXPLAINED_BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Explains a request: passes it through every step of a call except the call itself. Nothing is charged, and nothing
 /// reaches the agent. Credentials are verified as those of a call, which may ask an issuer.
@@ -89,6 +93,7 @@ impl ExplainedCall<'_> {
         let invoke = match call_target(&head)? {
             ExplainedTarget::Invoke(invoke) => invoke,
             ExplainedTarget::Api(request) => return self.decide_api_request(dry_run, prepared, &request).await,
+            ExplainedTarget::Completion(endpoint) => return self.decide_completion(dry_run, prepared, endpoint).await,
         };
         let location = if invoke.from_query { InputLocation::Query } else { InputLocation::Body };
         let request = AdmissionRequest {
@@ -126,26 +131,77 @@ impl ExplainedCall<'_> {
             None => "the call has no key",
         };
         dry_run.skip(DecisionStep::IdempotencyKey, key_detail);
-        inspect_concurrency(&admission, dry_run, &checked)?;
+        let is_json = query.is_input || matches!(checked.input, CallInput::Batch(_));
+        let sent = SentRequest { head: &head, is_json, query: query.forwarded.as_deref(), body_length };
+        self.decide_agent(dry_run, prepared, &checked, sent)
+    }
+
+    /// Decides a request for a completion.
+    async fn decide_completion(
+        &self,
+        dry_run: &mut DryRun<'_>,
+        prepared: &mut PreparedRequest,
+        endpoint: CompletionEndpoint,
+    ) -> std::result::Result<(), Undecided> {
+        let Self { gateway, config } = *self;
+        let admission = AdmissionPipeline { gateway, config };
+        let mut head = prepared.request.head.clone();
+        let context = caller_context(prepared, &head.headers);
+        let caller = openai::authenticate(admission, dry_run, &context).await?;
+        let account = rate_limit_account(&caller, prepared.address);
+        let account = BodyAccount { limits: &gateway.limits, client: account.client() };
+        let incoming = IncomingBody::new(&mut prepared.request, dry_run.arrived_at() + EXPLAINED_BODY_TIMEOUT);
+        let request = openai::read_request(&config.contract, endpoint, incoming, account).await?;
+        let context = caller_context(prepared, &head.headers);
+        let checked = openai::check_call(admission, dry_run, context, &request).await?;
+        dry_run.skip(DecisionStep::Task, "a completion becomes no task");
+        dry_run.skip(DecisionStep::IdempotencyKey, "a completion has no key");
+        openai::set_agent_headers(&mut head.headers, &request);
+        let body_length = checked.input.complete_bytes().map_or(0, <[u8]>::len);
+        let sent = SentRequest { head: &head, is_json: false, query: None, body_length };
+        self.decide_agent(dry_run, prepared, &checked, sent)
+    }
+
+    /// Decides whether the call would get a slot of its agent, and says what would be sent.
+    fn decide_agent(
+        &self,
+        dry_run: &mut DryRun<'_>,
+        prepared: &PreparedRequest,
+        checked: &CheckedCall,
+        sent: SentRequest<'_>,
+    ) -> std::result::Result<(), Undecided> {
+        let Self { gateway, config } = *self;
+        inspect_concurrency(&AdmissionPipeline { gateway, config }, dry_run, checked)?;
         dry_run.begin_step(DecisionStep::Agent);
         dry_run.add_detail(DecisionStep::Agent, "not called: this is a dry run");
+        let input = checked.input.complete_bytes();
         let outgoing = OutgoingCall {
             call_id: dry_run.call_id(),
-            head: &head,
+            head: sent.head,
             address: prepared.address,
             is_secure: prepared.is_secure,
             call: checked.preview(),
             deadline: checked.deadline(),
-            is_json: query.is_input || matches!(checked.input, CallInput::Batch(_)),
-            query: query.forwarded.as_deref(),
-            input: checked.input.complete_bytes(),
-            body_length: checked.input.complete_bytes().map_or(body_length, <[u8]>::len),
+            is_json: sent.is_json,
+            query: sent.query,
+            input,
+            body_length: input.map_or(sent.body_length, <[u8]>::len),
         };
         let preview = preview_outgoing_call(&outgoing, config)?;
         dry_run.explanation.endpoint = Some(preview.endpoint);
         dry_run.explanation.request = preview.request;
         preview.refusal.map_or(Ok(()), |fault| Err(fault.into()))
     }
+}
+
+/// The caller's request, as far as the agent receives it.
+struct SentRequest<'a> {
+    head: &'a request::Parts,
+    /// Whether the gateway writes the input as JSON.
+    is_json: bool,
+    query: Option<&'a str>,
+    /// Of an input that is not read.
+    body_length: usize,
 }
 
 impl ExplainedCall<'_> {
@@ -244,6 +300,7 @@ fn describe_input(dry_run: &mut DryRun<'_>, input: &CallInput) {
 enum ExplainedTarget<'a> {
     Invoke(InvokeTarget<'a>),
     Api(ApiRequest),
+    Completion(CompletionEndpoint),
 }
 
 /// Returns the call that a request asks for.
@@ -265,6 +322,10 @@ fn call_target(head: &request::Parts) -> std::result::Result<ExplainedTarget<'_>
         RequestKind::Pipeline => not_explained("a pipeline"),
         RequestKind::Task(..) => not_explained("a request about a task"),
         RequestKind::Pair => not_explained("the pairing of a page"),
-        RequestKind::OpenAi(_) => not_explained("a request of OpenAI's API"),
+        RequestKind::OpenAi(OpenAiRequest::ChatCompletions) => {
+            Ok(ExplainedTarget::Completion(CompletionEndpoint::ChatCompletions))
+        }
+        RequestKind::OpenAi(OpenAiRequest::Responses) => Ok(ExplainedTarget::Completion(CompletionEndpoint::Responses)),
+        RequestKind::OpenAi(OpenAiRequest::Models | OpenAiRequest::Model(_)) => not_explained("a list of models"),
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 /// The endpoint of a request for a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CompletionEndpoint {
+pub(in crate::gateway) enum CompletionEndpoint {
     /// `POST /chat/completions`.
     ChatCompletions,
     /// `POST /responses`.
@@ -16,7 +16,7 @@ pub(super) enum CompletionEndpoint {
 
 /// A request for a completion.
 #[derive(Debug, PartialEq)]
-pub(super) struct CompletionRequest {
+pub(in crate::gateway) struct CompletionRequest {
     /// The agent's id, with an optional `@version`.
     pub(super) model: String,
     pub(super) conversation: Conversation,

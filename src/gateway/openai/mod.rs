@@ -3,6 +3,7 @@
 
 mod agent_answer;
 mod chat_completion;
+mod completion_call;
 mod completion_request;
 mod completion_stream;
 mod config;
@@ -14,6 +15,8 @@ mod openai_error;
 mod openai_handler;
 mod response_object;
 
+pub(super) use completion_call::{authenticate, check_call, read_request, set_agent_headers};
+pub(super) use completion_request::CompletionEndpoint;
 pub use config::OpenAiConfig;
 pub(super) use openai_error::to_openai_error;
 pub(super) use openai_handler::handle_openai_request;

@@ -3,39 +3,33 @@
 use super::{
     agent_answer::{AgentAnswer, no_text},
     chat_completion::{AnswerIdentity, chat_completion},
+    completion_call::{authenticate, check_call, read_request, set_agent_headers},
     completion_request::{CompletionEndpoint, CompletionRequest},
     completion_stream::CompletionStream,
     config::OpenAiConfig,
-    input_mapping::to_input,
     model_list::{find_model, list_models},
     response_object::response_object,
 };
 use crate::{
-    contract,
     directory::DirectoryResponse,
-    explain::DecisionStep,
     fault::{Fault, FaultCode, Result},
     gateway::{
         admission::{
-            AdmissionRecorder as _, AdmissionRequest, Admitted, AdmittedCall, AuthorizedCall, BodyBound, CallSource,
-            InputSource, LocalAccess, LocalCaller, rate_limit_account,
+            AdmissionRecorder as _, Admitted, AdmittedCall, BodyAccount, BodyBound, IncomingBody, LocalAccess,
+            LocalCaller, rate_limit_account,
         },
         call::{CallError, CallResult, CallState},
         exchange::{AgentHeaders, Exchange},
-        path_router::{CallTarget, OpenAiRequest},
+        path_router::OpenAiRequest,
         response::{CompleteReply, ErrorEventDetector, EventSplitter, ReplyValidator, event_data, is_event_stream},
-        upstream::{
-            BodyPump, OutgoingRequest, UpstreamHead, UpstreamTarget, gateway_headers, send_with_body, set_json_headers,
-        },
+        upstream::{BodyPump, OutgoingRequest, UpstreamHead, UpstreamTarget, gateway_headers, send_with_body},
     },
     http_server::{ResponseHead, ServeOutcome},
     transport::{Admission as _, UpstreamReply},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use serde_json::Value;
 use std::{
-    num::NonZeroU32,
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -54,21 +48,19 @@ pub(in crate::gateway) async fn handle_openai_request(
         OpenAiRequest::ChatCompletions => CompletionEndpoint::ChatCompletions,
         OpenAiRequest::Responses => CompletionEndpoint::Responses,
     };
-    let request = read_request(exchange, endpoint).await?;
-    let authorized = authorize(exchange, &request).await?;
-    let rule = authorized.route().openai.clone();
-    let schema = called_schema(&authorized);
-    exchange.call.begin_step(DecisionStep::Input);
-    let input = to_input(&request.conversation, schema, rule.as_deref())?;
-    let admission = exchange.admission();
-    let source = InputSource::Complete(Bytes::from(input.to_string()));
-    let checked = admission.check_input(exchange.call, authorized, source).await?;
+    let request = read_charged_request(exchange, endpoint).await?;
+    let (admission, head) = (exchange.admission(), exchange.session.head());
+    let caller = exchange.connection.caller_context(&head.headers);
+    let checked = check_call(admission, exchange.call, caller, &request).await?;
+    let rule = checked.route().openai.clone();
+    let mut headers = head.headers.clone();
+    set_agent_headers(&mut headers, &request);
     let admitted_call = admission.admit(exchange.call, checked).await?;
     let created = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let identity = AnswerIdentity { id: exchange.call.id().to_owned(), model: request.model, created };
     let completion =
         Completion { identity, endpoint, stream: request.stream, includes_usage: request.includes_usage, rule };
-    completion.run(exchange, admitted_call).await
+    completion.run(exchange, admitted_call, &headers).await
 }
 
 async fn respond_with_models(exchange: &mut Exchange<'_>, id: Option<&str>) -> CallResult<ServeOutcome> {
@@ -86,48 +78,20 @@ async fn respond_with_models(exchange: &mut Exchange<'_>, id: Option<&str>) -> C
     exchange.respond_locally(response, rate_limit_status.as_ref()).await
 }
 
-/// Reads the request of a caller that has a valid credential: others make the gateway hold no body.
-async fn read_request(exchange: &mut Exchange<'_>, endpoint: CompletionEndpoint) -> Result<CompletionRequest> {
-    let config = exchange.config;
-    exchange.call.begin_step(DecisionStep::Authentication);
+/// Reads the request of a caller that has a valid credential. One that names no call that limits could charge counts as a
+/// request of the directory.
+async fn read_charged_request(exchange: &mut Exchange<'_>, endpoint: CompletionEndpoint) -> Result<CompletionRequest> {
     let context = exchange.connection.caller_context(&exchange.session.head().headers);
-    let allow_anonymous = config.auth.anonymous_caller().grants.has_grant();
-    let caller = config.auth.authenticate_or_anonymous(&context.presented_credentials(), allow_anonymous).await?;
-    exchange.call.record_caller(&caller);
-    exchange.call.begin_step(DecisionStep::Input);
-    let body = exchange.read_own_body(BodyBound::of_contract(&config.contract), BODY_TIMEOUT).await?;
-    let bounds = contract::JsonBounds { max_depth: config.contract.max_depth };
-    match contract::parse_json(&body, &bounds).and_then(|body| endpoint.parse(&body)) {
-        Ok(request) => Ok(request),
-        Err(fault) => {
-            // A request that names no call that limits could charge counts as one of the directory.
-            let account = rate_limit_account(&caller, exchange.connection.client_address());
-            exchange.gateway.limits.acquire_for_directory(&account, false).await?;
-            Err(fault)
-        }
+    let caller = authenticate(exchange.admission(), exchange.call, &context).await?;
+    let (limits, config) = (&exchange.gateway.limits, &exchange.config.contract);
+    let account = BodyAccount { limits, client: exchange.client() };
+    let incoming = IncomingBody::new(&mut *exchange.session, exchange.call.arrived_at() + BODY_TIMEOUT);
+    let request = read_request(config, endpoint, incoming, account).await;
+    if request.is_err() {
+        let account = rate_limit_account(&caller, exchange.connection.client_address());
+        limits.acquire_for_directory(&account, false).await?;
     }
-}
-
-async fn authorize(exchange: &mut Exchange<'_>, request: &CompletionRequest) -> Result<AuthorizedCall> {
-    let (agent, version) =
-        request.model.split_once('@').map_or((&*request.model, None), |(agent, version)| (agent, Some(version)));
-    // Only the name of the operation is read before the caller is authorised.
-    let route = exchange.gateway.catalogue.load().get(agent).cloned();
-    let operation = route.as_ref().and_then(|route| route.openai.as_ref()?.operation.as_deref());
-    let admission_request = AdmissionRequest {
-        source: CallSource::TranslatedRequest,
-        caller: exchange.connection.caller_context(&exchange.session.head().headers),
-        target: CallTarget { agent, version, operation, may_be_agent: false },
-        query: None,
-        calls: NonZeroU32::MIN,
-    };
-    exchange.admission().authorize(exchange.call, &admission_request).await
-}
-
-/// Returns the input schema of the operation that is called.
-fn called_schema(authorized: &AuthorizedCall) -> Option<&Value> {
-    let operations = &authorized.route().agent.operations;
-    operations.get(authorized.named_operation().unwrap_or_default())?.inputs.as_deref()
+    request
 }
 
 fn json_headers() -> HeaderMap {
@@ -144,20 +108,20 @@ struct Completion {
 }
 
 impl Completion {
-    async fn run(self, exchange: &mut Exchange<'_>, call: AdmittedCall) -> CallResult<ServeOutcome> {
+    async fn run(
+        self,
+        exchange: &mut Exchange<'_>,
+        call: AdmittedCall,
+        headers: &HeaderMap,
+    ) -> CallResult<ServeOutcome> {
         let AdmittedCall { admitted, input } = call;
         let set: Vec<_> = gateway_headers(exchange.call, &admitted).collect();
         let forwarded = exchange.forwarded_header();
-        let mut headers = exchange.session.head().headers.clone();
-        set_json_headers(&mut headers);
-        if self.stream {
-            headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream, application/json;q=0.9"));
-        }
         let sent_at = exchange.call.record_sent();
         let head = UpstreamHead {
             call_id: exchange.call.id(),
             target: UpstreamTarget::Operation,
-            headers: &headers,
+            headers,
             query: None,
             forwarding: exchange.config.header_mutations(&forwarded, &set),
             instruction: None,

@@ -137,6 +137,7 @@ async fn what_cannot_be_explained_is_refused_by_name_and_without_the_callers_wor
         (call(json!({"as": "key:team-a", "headers": [["x-api-key", "hunter2"]]})), "beside a header"),
         (call(json!({"path": "/tasks/1", "method": "GET"})), "Only calls"),
         (call(json!({"path": "/agents", "method": "GET"})), "Only calls"),
+        (call(json!({"path": "/openai/v1/models", "method": "GET"})), "Only calls"),
     ] {
         let response = ask(&gate, &request).await;
         assert_eq!(response.status, 400, "{request}: {}", response.text());

@@ -1,17 +1,18 @@
 """Calls the models of a gateway with OpenAI's SDK for Python and LangChain's ChatOpenAI, both unchanged.
 
-Usage: client.py URL, with API_KEY in the environment.
+Usage: client.py URL, with API_KEY in the environment. Prints what each method of the SDK returns or raises.
 """
 import asyncio
 import os
 import sys
 
 import openai
+import sdk_methods
 from langchain_openai import ChatOpenAI
 
 URL, KEY = sys.argv[1], os.environ["API_KEY"]
 HI = [{"role": "user", "content": "Hi"}]
-client = openai.OpenAI(base_url=URL, api_key=KEY)
+client = openai.OpenAI(base_url=URL, api_key=KEY, admin_api_key=KEY)
 
 models = [model.id for model in client.models.list()]
 assert "planner" in models, models
@@ -63,4 +64,7 @@ assert "".join(chunk.content for chunk in chat.stream("Hi")) == "You said: Hi"
 assert [answer.content for answer in chat.batch(["Hi", "Hi"])] == ["You said: Hi"] * 2
 answer = chat.invoke([("system", "Be brief"), ("human", "Hi")])
 assert answer.content == "You said: Hi", answer
-print("ok")
+
+once = client.with_options(max_retries=0)
+for name, method in sdk_methods.every_method(once):
+    print(f"{name}: {sdk_methods.outcome(name, method, 'planner')}")

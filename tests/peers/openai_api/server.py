@@ -44,13 +44,15 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/v1/models":
             return self.reply({"object": "list", "data": [json.loads(MODEL.to_json())]})
         if self.path.startswith("/v1/files/") and self.path.endswith("/content"):
-            return self.send(200, "application/octet-stream", files[self.path.split("/")[3]])
-        return self.error(404, f"unknown path: {self.path}")
+            name = self.path.split("/")[3]
+            return self.send(200, "application/octet-stream", files[name]) if name in files else self.missing()
+        return self.missing()
 
     def do_DELETE(self):
         self.read()
         name = self.path.rsplit("/", 1)[-1]
-        del files[name]
+        if files.pop(name, None) is None:
+            return self.missing()
         self.reply({"id": name, "object": "file", "deleted": True})
 
     def do_POST(self):
@@ -61,15 +63,27 @@ class Handler(BaseHTTPRequestHandler):
                 id="file-1", bytes=len(data), created_at=1, filename="a.txt", object="file", purpose="batch", status="processed"
             )
             return self.reply(created)
-        body = json.loads(data)
         if self.path == "/v1/embeddings":
-            return self.reply(embeddings(body))
+            return self.reply(embeddings(json.loads(data)))
+        if self.path != "/v1/chat/completions":
+            return self.missing()
+        body = json.loads(data)
         if body["messages"][-1]["content"] == "fail":
             return self.error(429, "slow down")
         if body.get("stream"):
             events = [chunk({"content": "You said: "}), chunk({"content": "Hi"}), chunk({}, "stop"), "[DONE]"]
             return self.send(200, "text/event-stream", "".join(f"data: {event}\n\n" for event in events).encode())
         return self.reply(completion(body))
+
+    def do_PATCH(self):
+        self.read()
+        self.missing()
+
+    do_PUT = do_PATCH
+
+    def missing(self):
+        """Not 404, so that its answers differ from a gateway's."""
+        self.error(501, "this server does not have it")
 
     def error(self, status, message):
         error = {"message": message, "type": "server_error", "param": None, "code": None}
