@@ -5,6 +5,7 @@ use crate::{
     auth::certificate_pattern_problem,
     config::GatewayConfig,
     gateway::{A2aConfig, ApiHostRule, ApiHosts, CorsPolicy, ErrorDetails, OpenAiConfig, api_config_problems},
+    net::Url,
     registry::EndpointRules,
     trace::TracingConfig,
     transport::{EndpointConfig, LocalRuntimeConfig, UpstreamClient},
@@ -114,7 +115,9 @@ fn check_token_tiers(file: &GatewayConfig) -> Vec<String> {
 /// Every host that is unusable.
 pub(super) fn compile_api_hosts(file: &GatewayConfig) -> Result<ApiHosts, Vec<String>> {
     let rules = file.agents.rules.iter();
-    ApiHosts::compile(rules.map(|rule| ApiHostRule { agents: &rule.agents, api: rule.api.as_ref() }))
+    let external_url = file.directory.external_url.as_deref().and_then(|url| Url::parse(url).ok());
+    let rules = rules.map(|rule| ApiHostRule { agents: &rule.agents, api: rule.api.as_ref() });
+    ApiHosts::compile(rules, external_url.as_ref().and_then(Url::host_str))
 }
 
 /// Checks the secrets and files that the agents' settings refer to.

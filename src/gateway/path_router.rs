@@ -7,6 +7,7 @@ use crate::{
         TASK_PATHS,
     },
     fault::{Fault, FaultCode, Result},
+    values::percent_decode,
 };
 use http::Method;
 use matchit::Router;
@@ -38,6 +39,8 @@ pub(super) struct ApiRequest {
     pub(super) agent: String,
     /// The path below the base as it was sent: empty, or with a slash at its beginning.
     pub(super) path: String,
+    /// The path without its escapes, if it has some.
+    decoded_path: Option<String>,
     /// Whether the API has the root of a host of its own.
     pub(super) is_at_own_host: bool,
 }
@@ -56,9 +59,19 @@ pub(super) enum OpenAiRequest {
 }
 
 impl ApiRequest {
-    /// Returns the path as routes have it: with a slash at its beginning.
+    pub(super) fn new(agent: &str, path: &str, is_at_own_host: bool) -> Self {
+        let decoded_path = if path.contains('%') { percent_decode(path) } else { None };
+        Self { agent: agent.to_owned(), path: path.to_owned(), decoded_path, is_at_own_host }
+    }
+
+    /// Returns the path as routes have it: with a slash at its beginning, and without escapes, which servers remove before
+    /// they look for a route.
     pub(super) fn path_of_route(&self) -> &str {
-        if self.path.is_empty() { "/" } else { &self.path }
+        match &self.decoded_path {
+            Some(decoded) => decoded,
+            None if self.path.is_empty() => "/",
+            None => &self.path,
+        }
     }
 }
 
@@ -267,9 +280,7 @@ pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<Reques
 fn api_request(id: &str, path: &str) -> Result<ApiRequest> {
     let rest = path.strip_prefix("/agents/").and_then(|path| path.strip_prefix(id)?.strip_prefix('/'));
     match rest.and_then(|rest| rest.strip_prefix(API_SEGMENT)) {
-        Some(rest) if AgentId::is_valid(id) => {
-            Ok(ApiRequest { agent: id.to_owned(), path: rest.to_owned(), is_at_own_host: false })
-        }
+        Some(rest) if AgentId::is_valid(id) => Ok(ApiRequest::new(id, rest, false)),
         _ => Err(path_not_found()),
     }
 }

@@ -134,7 +134,7 @@ async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome>
     }
     // The futures of all requests but calls are boxed, so that the future of a call stays small.
     if let Some(agent) = api_agent {
-        let request = ApiRequest { agent, path: head.uri.path().to_owned(), is_at_own_host: true };
+        let request = ApiRequest::new(&agent, head.uri.path(), true);
         return Box::pin(handle_api_request(exchange, request)).await;
     }
     let invoke = match match_served_request(config, &head.method, head.uri.path())? {

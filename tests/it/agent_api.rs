@@ -16,13 +16,13 @@ use tokio::{
 };
 
 /// Starts a gateway in front of an agent, whose API has these settings.
-async fn start(agent: &Agent, api: &str) -> Gateway {
+pub async fn start(agent: &Agent, api: &str) -> Gateway {
     let rules = format!("agents:\n  sources: [agents.json]\n  rules:\n    - agents: [planner]\n      api: {api}\n");
     gateway().agent("planner", agent).section(&rules).start().await
 }
 
 /// A request with the key of `team-a`.
-fn keyed(gate: &Gateway, method: &str, path: &str) -> reqwest::RequestBuilder {
+pub fn keyed(gate: &Gateway, method: &str, path: &str) -> reqwest::RequestBuilder {
     gate.request(method, path).header("X-API-Key", gate.key("team-a"))
 }
 
@@ -43,7 +43,7 @@ async fn r30_listed_requests_reach_the_agents_api_with_their_method_path_query_a
         ("GET", "/threads"),
         ("GET", "/threads/"),
         ("POST", "/threads/1/runs?stream=true&x=%20"),
-        ("PUT", "/threads/a;b=c/x"),
+        ("PUT", "/threads/a=%62/x"),
         ("PATCH", "/threads/1"),
         ("DELETE", "/threads/1"),
     ] {
@@ -207,9 +207,6 @@ async fn r20_urls_of_the_agent_at_the_named_pointers_lead_to_the_gateway() {
     let answer = send(keyed(&gate, "GET", "/agents/planner/api/card")).await;
     let url = gate.url("/agents/planner/api/a2a");
     assert_eq!(answer.expect_ok(), json!({"url": url, "items": [{"url": "http://other/"}], "n": 1}));
-    let large = Agent::with_steps(json_response(&json!({"url": "x".repeat(2_000)}))).await;
-    let gate = start(&large, "{routes: [{methods: [GET], path: /**}], rewrite: [/url], max_rewrite: 1KiB}").await;
-    send(keyed(&gate, "GET", "/agents/planner/api/card")).await.expect_fault(502, "AgentError");
 }
 
 #[tokio::test]
@@ -403,6 +400,8 @@ async fn r30_an_api_that_cannot_be_served_is_refused_with_its_place() {
         ("{preset: langgraph, session: {header: Authorization}}", "agents.rules[0].api.session.header"),
         ("{preset: langgraph, session: {path: other}}", "agents.rules[0].api.session.path: no route has {other}"),
         ("{preset: langgraph, rewrite: [url]}", "agents.rules[0].api.rewrite[0]: 'url' does not begin with a slash"),
+        ("{routes: [{methods: [GET], path: /a/../b}]}", "agents.rules[0].api.routes[0].path: '/a/../b' has a segment"),
+        ("{routes: [{methods: [GET], path: /a//b}]}", "agents.rules[0].api.routes[0].path: '/a//b' has a segment"),
         ("{preset: langgraph, max_rewrite: 1B}", "agents.rules[0].api.max_rewrite"),
         ("{preset: other}", "other"),
     ] {

@@ -99,7 +99,9 @@ async fn r30_r32_operations_of_the_document_pass_and_everything_else_is_refused_
         ("GET", "/threads/t1/runs", 404, "CapabilityNotFound"),
         ("GET", "/files/a.xml", 404, "CapabilityNotFound"),
         ("PUT", "/threads", 405, "MethodNotAllowed"),
-        ("GET", "/threads/search", 405, "MethodNotAllowed"),
+        ("PUT", "/threads/search", 405, "MethodNotAllowed"),
+        // A path with the method: `/threads/{thread_id}`, whose pattern it does not match.
+        ("GET", "/threads/search", 400, "InvalidInput"),
         ("GET", "/threads/..", 400, "InvalidInput"),
     ] {
         let answer = send(keyed(&gate, method, path)).await;

@@ -5,6 +5,7 @@
 mod adversity;
 mod agent_api;
 mod agent_api_openapi;
+mod agent_api_paths;
 mod agent_api_websockets;
 mod agents;
 mod api_key_commands;

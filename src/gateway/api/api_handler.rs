@@ -28,7 +28,7 @@ use crate::{
     transport::{Admission as _, HeaderMutations},
 };
 use bytes::Bytes;
-use http::uri::PathAndQuery;
+use http::{header, uri::PathAndQuery};
 use std::{sync::Arc, time::Instant};
 
 /// Handles a request to an agent's API (steps 5 to 12).
@@ -136,7 +136,13 @@ impl ApiCall {
         let set = api_gateway_headers(exchange.call, &admitted);
         let forwarded = exchange.forwarded_header();
         // Cloned, because the session is still read from and watched while the agent is called.
-        let headers = exchange.session.head().headers.clone();
+        let mut headers = exchange.session.head().headers.clone();
+        if !api.url_pointers.is_empty() {
+            // A part of a document, or a compressed one, has URLs that cannot be rewritten.
+            for name in [header::RANGE, header::IF_RANGE, header::ACCEPT_ENCODING] {
+                headers.remove(name);
+            }
+        }
         let method = exchange.session.head().method.clone();
         let sent_at = exchange.call.record_sent();
         let head = UpstreamHead {

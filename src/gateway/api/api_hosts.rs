@@ -21,17 +21,21 @@ pub struct ApiHostRule<'a> {
 }
 
 impl ApiHosts {
-    /// Compiles the hosts of all rules, in their order.
+    /// Compiles the hosts of all rules, in their order. `own_host` is that of the gateway, at which everything else is.
     ///
     /// # Errors
     /// Every host that is unusable, with its place.
-    pub fn compile<'a>(rules: impl Iterator<Item = ApiHostRule<'a>>) -> Result<Self, Vec<String>> {
+    pub fn compile<'a>(
+        rules: impl Iterator<Item = ApiHostRule<'a>>,
+        own_host: Option<&str>,
+    ) -> Result<Self, Vec<String>> {
         let (mut hosts, mut problems) = (HashMap::new(), Vec::new());
         for (at, ApiHostRule { agents, api }) in rules.enumerate() {
             for (index, host) in api.iter().flat_map(|api| &api.hosts).enumerate() {
                 let mut refuse =
                     |why: &str| problems.push(format!("agents.rules[{at}].api.hosts[{index}]: '{host}' {why}"));
                 match agents {
+                    _ if own_host == Some(host) => refuse("is the host of directory.external_url (name another one)"),
                     _ if !is_host_name(host) => refuse("is not a host name in lower case, without a port"),
                     [agent] if agent.is_exact() => {
                         if hosts.insert(host.as_str().into(), agent.as_str().into()).is_some() {
@@ -76,7 +80,7 @@ mod tests {
     fn compile(agents: &[&str], hosts: &[&str]) -> Result<ApiHosts, Vec<String>> {
         let agents: Vec<Glob> = agents.iter().map(|agent| agent.parse().unwrap()).collect();
         let api = ApiConfig { hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), ..ApiConfig::default() };
-        ApiHosts::compile(std::iter::once(ApiHostRule { agents: &agents, api: Some(&api) }))
+        ApiHosts::compile(std::iter::once(ApiHostRule { agents: &agents, api: Some(&api) }), Some("gate.example"))
     }
 
     #[test]
@@ -103,6 +107,7 @@ mod tests {
             (&["a"], &["-a.example"]),
             (&["a"], &[""]),
             (&["a"], &["a.example", "a.example"]),
+            (&["a"], &["gate.example"]),
         ] {
             assert_eq!(compile(agents, hosts).unwrap_err().len(), 1, "{agents:?} {hosts:?}");
         }

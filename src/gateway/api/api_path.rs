@@ -1,13 +1,16 @@
 //! The path of a request to an agent's API, judged once: what two servers could read differently is refused, so that the
 //! path that is allowed is the path that the agent sees.
 
-use crate::fault::{Fault, FaultCode, Result};
+use crate::{
+    fault::{Fault, FaultCode, Result},
+    values::percent_decode,
+};
 
 /// Checks the path of a request to an agent's API.
 ///
 /// # Errors
-/// 400 for a path with an empty segment in its middle, a dot segment, or a slash, backslash, dot or control character
-/// behind an escape.
+/// 400 for a path with an empty segment in its middle, a dot segment, a semicolon, or an escape of a slash, a backslash, a
+/// dot, a semicolon, a control character or of bytes that are no UTF-8.
 pub(super) fn check_api_path(path: &str) -> Result<()> {
     match ambiguity(path) {
         None => Ok(()),
@@ -25,19 +28,24 @@ fn ambiguity(path: &str) -> Option<&'static str> {
     if path.bytes().any(|byte| byte == b'\\' || byte <= b' ' || byte >= 0x7f) {
         return Some("a backslash or a character that must be escaped");
     }
-    // `/..;x` is `/..` for servers that cut path parameters off.
-    let is_dots = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
-    if path.split('/').any(is_dots) {
+    // `/admin;x` is `/admin` for servers that cut path parameters off.
+    if path.contains(';') {
+        return Some("a semicolon");
+    }
+    if path.split('/').any(|segment| matches!(segment, "." | "..")) {
         return Some("a dot segment");
     }
-    path.split('%').skip(1).find_map(|escape| match hexadecimal(escape) {
+    let escape = path.split('%').skip(1).find_map(|escape| match hexadecimal(escape) {
         None => Some("a percent sign without two digits"),
         Some(b'/' | b'\\') => Some("an escaped slash or backslash"),
         Some(b'.') => Some("an escaped dot"),
         Some(b'%') => Some("an escaped percent sign"),
+        Some(b';') => Some("an escaped semicolon"),
         Some(byte) if byte < b' ' || byte == 0x7f => Some("an escaped control character"),
         Some(_) => None,
-    })
+    });
+    let is_utf8 = || !path.contains('%') || percent_decode(path).is_some();
+    escape.or_else(|| (!is_utf8()).then_some("an escape that is not UTF-8"))
 }
 
 fn hexadecimal(escape: &str) -> Option<u8> {
@@ -52,7 +60,7 @@ mod tests {
     #[test]
     fn a_path_that_servers_read_differently_is_refused_and_others_pass() {
         for path in
-            ["", "/", "/threads/1/runs/", "/a;b=c/d", "/a%20b", "/message:send", "/~x/(y)", "/a.b/..c/...", "/%C3%A9"]
+            ["", "/", "/threads/1/runs/", "/a%20b", "/%61", "/message:send", "/~x/(y)", "/a.b/..c/...", "/%C3%A9"]
         {
             assert!(check_api_path(path).is_ok(), "{path}");
         }
@@ -63,6 +71,9 @@ mod tests {
             "/a/../b",
             "/./a",
             "/a/.",
+            "/a;b=c/d",
+            "/a%3bb",
+            "/%c0%ae",
             "/..;/a",
             "/..;x=1/a",
             "/a%2fb",

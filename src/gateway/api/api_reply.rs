@@ -37,7 +37,8 @@ pub(super) struct ApiResponder<'r, 'a> {
 
 impl ApiResponder<'_, '_> {
     pub(super) async fn respond(mut self, mut reply: UpstreamReply, mut pump: BodyPump) -> CallResult<ServeOutcome> {
-        let headers = api_reply_headers(&reply.headers, self.api, || public_url(self.exchange, self.request));
+        let agent = AgentReplyHead { headers: &reply.headers, api: self.api, request: self.request };
+        let mut headers = agent.headers_for_caller(|| public_url(self.exchange, self.request));
         if reply.status.is_server_error() {
             let detail = format!("status {}", reply.status.as_u16());
             let fault = Fault::new(FaultCode::AgentError, "The agent's API reports an error").with_detail(detail);
@@ -46,13 +47,11 @@ impl ApiResponder<'_, '_> {
         if self.rewrites(&reply) {
             let max_bytes = self.api.max_rewrite;
             let BodyPrefix { bytes, complete } = self.read_document(&mut reply, &mut pump, max_bytes).await?;
-            if !complete {
-                let fault =
-                    Fault::new(FaultCode::AgentError, "The agent's document is too large for its URLs to be rewritten");
-                return Err(fault.with_setting("agents.rules[].api.max_rewrite").into());
+            if complete {
+                let body = self.rewrite(bytes).await?;
+                drop_validators(&mut headers);
+                return self.respond_whole(reply.status, headers, body).await;
             }
-            let body = self.rewrite(bytes).await?;
-            return self.respond_whole(reply.status, headers, body).await;
         }
         if reply.body.length().is_some_and(|length| length <= MAX_WHOLE as u64) {
             // A small body is written with its head.
@@ -82,8 +81,9 @@ impl ApiResponder<'_, '_> {
         !self.api.url_pointers.is_empty()
             && reply.status.is_success()
             && is_json_content(reply.headers.get(header::CONTENT_TYPE))
-            && !reply.headers.contains_key(header::CONTENT_ENCODING)
-            && reply.body.length() != Some(0)
+            && reply.headers.get(header::CONTENT_ENCODING).is_none_or(|coding| coding == "identity")
+            // A large document passes as it is: the agent has done its work.
+            && reply.body.length().is_none_or(|length| (1..=self.api.max_rewrite as u64).contains(&length))
     }
 
     /// Returns a document with the URLs for callers. A large one is rewritten on a thread of its own, so that it delays no
@@ -187,41 +187,62 @@ impl ApiResponder<'_, '_> {
     }
 }
 
-/// Returns the header fields for the caller, with references that lead to the gateway.
-/// `public` returns what callers use in place of the API's base, which few replies need.
-pub(super) fn api_reply_headers(agent: &HeaderMap, api: &AgentApi, public: impl FnOnce() -> String) -> HeaderMap {
-    let mut headers = filter_api_reply_headers(agent, &api.reply_headers);
-    if !REFERENCES.iter().chain([&header::LINK]).any(|name| agent.contains_key(name)) {
-        return headers;
+/// Removes what describes the agent's own bytes of a body that the gateway changes.
+fn drop_validators(headers: &mut HeaderMap) {
+    for name in ["content-digest", "repr-digest", "digest", "content-md5", "accept-ranges"] {
+        headers.remove(name);
     }
-    let public = public();
-    let mapping = api.url_mapping(&public);
-    for name in REFERENCES {
-        let mapped = agent.get(&name).and_then(|value| mapping.map_reference(value.to_str().ok()?));
-        if let Some(value) = mapped.and_then(|mapped| HeaderValue::try_from(mapped).ok()) {
-            headers.insert(name, value);
+    let strong = headers.get(header::ETAG).filter(|tag| tag.as_bytes().starts_with(b"\""));
+    if let Some(weak) = strong.and_then(|tag| HeaderValue::from_bytes(&[b"W/", tag.as_bytes()].concat()).ok()) {
+        headers.insert(header::ETAG, weak);
+    }
+}
+
+/// The head of an agent's reply.
+pub(super) struct AgentReplyHead<'a> {
+    pub(super) headers: &'a HeaderMap,
+    pub(super) api: &'a AgentApi,
+    pub(super) request: &'a ApiRequest,
+}
+
+impl AgentReplyHead<'_> {
+    /// Returns the header fields for the caller, with references that lead to the gateway.
+    /// `public` returns what callers use in place of the API's base, which few replies need.
+    pub(super) fn headers_for_caller(&self, public: impl FnOnce() -> String) -> HeaderMap {
+        let Self { headers: agent, api, request: ApiRequest { path, .. } } = *self;
+        let mut headers = filter_api_reply_headers(agent, &api.reply_headers);
+        if !REFERENCES.iter().chain([&header::LINK]).any(|name| agent.contains_key(name)) {
+            return headers;
         }
-    }
-    headers.remove(header::LINK);
-    for value in agent.get_all(header::LINK) {
-        let links = value.to_str().map(|links| map_links(links, &mapping)).unwrap_or_default();
-        if let Ok(value) = HeaderValue::try_from(links)
-            && !value.is_empty()
-        {
-            headers.append(header::LINK, value);
+        let public = public();
+        let mapping = api.url_mapping(&public);
+        for name in REFERENCES {
+            let mapped = agent.get(&name).and_then(|value| mapping.map_reference(value.to_str().ok()?, path));
+            if let Some(value) = mapped.and_then(|mapped| HeaderValue::try_from(mapped).ok()) {
+                headers.insert(name, value);
+            }
         }
+        headers.remove(header::LINK);
+        for value in agent.get_all(header::LINK) {
+            let links = value.to_str().map(|links| map_links(links, &mapping, path)).unwrap_or_default();
+            if let Ok(value) = HeaderValue::try_from(links)
+                && !value.is_empty()
+            {
+                headers.append(header::LINK, value);
+            }
+        }
+        headers
     }
-    headers
 }
 
 /// Returns a `Link` field (RFC 8288) with the links that lead below the gateway; the others are left out.
-fn map_links(links: &str, mapping: &UrlMapping<'_>) -> String {
+fn map_links(links: &str, mapping: &UrlMapping<'_>, path: &str) -> String {
     let mut mapped = String::with_capacity(links.len() + 64);
     for link in split_links(links) {
         let Some((target, parameters)) = link.trim().strip_prefix('<').and_then(|link| link.split_once('>')) else {
             continue;
         };
-        let Some(target) = mapping.map_reference(target) else { continue };
+        let Some(target) = mapping.map_reference(target, path) else { continue };
         if !mapped.is_empty() {
             mapped.push_str(", ");
         }
@@ -252,10 +273,11 @@ mod tests {
 
     #[test]
     fn links_below_the_base_are_mapped_and_others_left_out() {
-        let mapping = UrlMapping { origin: "http://agent", base_path: "", public: "https://gate/agents/a/api" };
+        let mapping =
+            UrlMapping { origins: &["http://agent".into()], base_path: "", public: "https://gate/agents/a/api" };
         let links = r#"<http://agent/p?a,b>; rel="next", <https://other/x>; rel="prev"; title="a, \" <b>", </first>; rel=first, junk"#;
         let mapped = r#"<https://gate/agents/a/api/p?a,b>; rel="next", <https://gate/agents/a/api/first>; rel=first"#;
-        assert_eq!(map_links(links, &mapping), mapped);
-        assert_eq!(map_links("<http://other/>", &mapping), "");
+        assert_eq!(map_links(links, &mapping, "/"), mapped);
+        assert_eq!(map_links("<http://other/>", &mapping, "/"), "");
     }
 }

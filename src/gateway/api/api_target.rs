@@ -36,8 +36,8 @@ pub(in crate::gateway) struct AgentApi {
     /// The OpenAPI document whose operations pass between the operator's routes and those of the preset.
     openapi: Option<Arc<OpenApiSource>>,
     pub(super) upstream: UpstreamSet,
-    /// `https://host:port` of the API.
-    pub(super) origin: Box<str>,
+    /// `https://host:port` of the API, at each of its endpoints.
+    pub(super) origins: Box<[Box<str>]>,
     /// Path of the base, without a slash at its end; empty for the root.
     pub(super) base_path: Box<str>,
     pub(super) session: Option<SessionKey>,
@@ -160,7 +160,10 @@ impl AgentApiBuilder<'_> {
             // The operator names this server; the document's own further endpoints have no API there.
             (settings.additional_endpoints, settings.public_addresses_only) = (None, false);
         }
-        settings.additional_endpoints = self.bases_of_additional_endpoints(settings.additional_endpoints.take())?;
+        let additional = self.bases_of_additional_endpoints(settings.additional_endpoints.take())?;
+        let origins = std::iter::once(&base).chain(additional.iter().flatten()).map(origin_of_endpoint).collect();
+        settings.additional_endpoints =
+            additional.map(|endpoints| endpoints.iter().map(AgentEndpoint::to_string).collect());
         let of_preset = preset.iter().flat_map(|preset| preset.forwarded_headers.iter().map(|name| (*name).to_owned()));
         let of_session = session.iter().filter_map(SessionKey::header).map(|name| name.as_str().to_owned());
         let forwarded = settings.forwarded_headers.take().into_iter().flatten();
@@ -171,7 +174,7 @@ impl AgentApiBuilder<'_> {
             routes,
             openapi: self.openapi.cloned(),
             upstream,
-            origin: origin_of_endpoint(&base),
+            origins,
             base_path: path_of(&base).path().trim_end_matches('/').into(),
             session,
             url_pointers,
@@ -185,12 +188,12 @@ impl AgentApiBuilder<'_> {
     fn bases_of_additional_endpoints(
         &self,
         templates: Option<Vec<String>>,
-    ) -> Result<Option<Vec<String>>, Vec<String>> {
+    ) -> Result<Option<Vec<AgentEndpoint>>, Vec<String>> {
         let Some(templates) = templates else { return Ok(None) };
         let base = |template: String| {
             let address = template.replace("{id}", self.agent.id.as_str());
             let endpoint = address.parse::<AgentEndpoint>().map_err(|why| vec![format!("{address}: {why}")])?;
-            self.base_of(&endpoint).map(|base| base.to_string()).map_err(|why| vec![why])
+            self.base_of(&endpoint).map_err(|why| vec![why])
         };
         templates.into_iter().map(base).collect::<Result<_, _>>().map(Some)
     }
@@ -269,11 +272,20 @@ impl AgentApi {
     ) -> Result<MatchedRoute<'a, 'p>, Fault> {
         check_api_path(&request.path)?;
         let path = request.path_of_route();
+        let matched = self.find_exact_route(method, path)?;
+        let listed = match &matched {
+            MatchedRoute::Listed(route) => Some(*route),
+            MatchedRoute::Operation(_) => None,
+        };
+        Ok(self.routes.find_near_restriction(method, path, listed).map_or(matched, MatchedRoute::Listed))
+    }
+
+    fn find_exact_route<'a, 'p>(&'a self, method: &Method, path: &'p str) -> Result<MatchedRoute<'a, 'p>, Fault> {
         if let Some(route) = self.routes.find_own(method, path) {
             return Ok(MatchedRoute::Listed(route));
         }
         let document = self.openapi.as_ref().map(|source| source.document()).transpose()?;
-        let found = document.and_then(|document| document.find(path));
+        let found = document.and_then(|document| document.find(method, path));
         let operation = found.as_ref().and_then(|found| found.operation(method)).map(Arc::clone);
         let found = match (found, operation) {
             (Some(path), Some(operation)) => {
@@ -289,7 +301,7 @@ impl AgentApi {
 
     /// Returns the mapping of the API's URLs to those below `public`.
     pub(super) fn url_mapping<'a>(&'a self, public: &'a str) -> UrlMapping<'a> {
-        UrlMapping { origin: &self.origin, base_path: &self.base_path, public }
+        UrlMapping { origins: &self.origins, base_path: &self.base_path, public }
     }
 
     /// Returns path and query of a request to the agent.

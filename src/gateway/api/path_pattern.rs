@@ -39,8 +39,12 @@ impl PathPattern {
         };
         let segments = match (path, has_rest) {
             ("", true) => Box::default(),
-            _ => path.split('/').map(Segment::compile).collect::<Result<_, _>>()?,
+            _ => path.split('/').map(Segment::compile).collect::<Result<Box<[_]>, _>>()?,
         };
+        let empty = Segment::Literal("".into());
+        if segments.split_last().is_some_and(|(_, before)| before.contains(&empty)) {
+            return Err("has a segment that is empty, which no request has".to_owned());
+        }
         Ok(Self { text: text.into(), segments, has_rest })
     }
 
@@ -55,6 +59,16 @@ impl PathPattern {
         let mut rest = path.split('/');
         let begins = self.segments.iter().all(|segment| rest.next().is_some_and(|text| segment.matches(text)));
         // Without segments, the empty first one belongs to the rest.
+        begins && (self.has_rest || rest.next().is_none())
+    }
+
+    /// Returns whether a server that ignores case, or a slash at the end, could take a path for one that matches.
+    pub(super) fn nearly_matches(&self, path: &str) -> bool {
+        let Some(path) = path.strip_prefix('/') else { return false };
+        let mut rest = path.strip_suffix('/').unwrap_or(path).split('/');
+        let own = self.segments.split_last().filter(|(last, _)| **last == Segment::Literal("".into()));
+        let own = own.map_or(&*self.segments, |(_, segments)| segments);
+        let begins = own.iter().all(|segment| rest.next().is_some_and(|text| segment.nearly_matches(text)));
         begins && (self.has_rest || rest.next().is_none())
     }
 
@@ -83,12 +97,22 @@ impl Segment {
         if text.bytes().any(|byte| !(b'!'..=b'~').contains(&byte) || b"?#%\\\"<>".contains(&byte)) {
             return Err(format!("has characters in {text} that no path has"));
         }
+        if matches!(text, "." | "..") || text.contains(';') {
+            return Err(format!("has a segment {text}, which no request has"));
+        }
         Ok(Self::Literal(text.into()))
     }
 
     fn matches(&self, text: &str) -> bool {
         match self {
             Self::Literal(literal) => **literal == *text,
+            Self::Parameter(_) => !text.is_empty(),
+        }
+    }
+
+    fn nearly_matches(&self, text: &str) -> bool {
+        match self {
+            Self::Literal(literal) => literal.eq_ignore_ascii_case(text),
             Self::Parameter(_) => !text.is_empty(),
         }
     }
@@ -114,6 +138,16 @@ mod tests {
             matching.iter().for_each(|path| assert!(compiled.matches(path), "{pattern} {path}"));
             others.iter().for_each(|path| assert!(!compiled.matches(path), "{pattern} {path}"));
         }
+        for (pattern, near, others) in [
+            ("/admin/keys", &["/admin/keys", "/admin/keys/", "/Admin/KEYS"][..], &["/admin", "/admin/keys/1"][..]),
+            ("/admin/", &["/admin", "/ADMIN/"], &["/admin/a"]),
+            ("/threads/{id}", &["/threads/1/", "/Threads/1"], &["/threads/", "/threads/1/runs"]),
+            ("/store/**", &["/store", "/STORE/", "/store/a/b/"], &["/stores"]),
+        ] {
+            let compiled = PathPattern::compile(pattern).unwrap();
+            near.iter().for_each(|path| assert!(compiled.nearly_matches(path), "{pattern} {path}"));
+            others.iter().for_each(|path| assert!(!compiled.nearly_matches(path), "{pattern} {path}"));
+        }
         let pattern = PathPattern::compile("/apps/{app}/users/{user}/**").unwrap();
         assert_eq!(pattern.parameter("user", "/apps/a/users/u/sessions"), Some("u"));
         assert_eq!(pattern.parameter("other", "/apps/a/users/u"), None);
@@ -135,6 +169,10 @@ mod tests {
             "/a b",
             "/é",
             "/a\\b",
+            "/a//b",
+            "/a/../b",
+            "/./a",
+            "/a;b",
             &"/a".repeat(200),
         ] {
             assert!(PathPattern::compile(pattern).is_err(), "{pattern}");

@@ -111,7 +111,8 @@ impl ApiPreset {
                 base: PresetBase::Root,
                 session: Some(PresetSession::Header("x-amzn-bedrock-agentcore-runtime-session-id")),
                 url_pointers: &[],
-                forwarded_headers: &["x-amzn-bedrock-agentcore-runtime-*"],
+                // Not `…-user-id`, which names a user.
+                forwarded_headers: &["x-amzn-bedrock-agentcore-runtime-custom-*"],
             },
             Self::AgentFramework => PresetRoutes {
                 routes: &[

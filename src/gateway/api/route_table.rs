@@ -18,6 +18,8 @@ pub(in crate::gateway) struct ApiRouteTable {
     routes: Box<[ApiRoute]>,
     /// How many of them are the operator's; the others are those of the preset.
     own_count: usize,
+    /// Whether some are for certain callers only.
+    has_restrictions: bool,
 }
 
 /// One route.
@@ -56,7 +58,11 @@ impl ApiRouteTable {
                 Err(why) => problems.push(format!("preset: {path} {why}")),
             }
         }
-        if problems.is_empty() { Ok(Self { routes: compiled.into(), own_count }) } else { Err(problems) }
+        let has_restrictions = compiled.iter().any(|route| !route.is_open());
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        Ok(Self { routes: compiled.into(), own_count, has_restrictions })
     }
 
     /// Returns the first route of the operator that matches.
@@ -67,6 +73,22 @@ impl ApiRouteTable {
     /// Returns the first route of the preset that matches.
     pub(super) fn find_of_preset(&self, method: &Method, path: &str) -> Option<&ApiRoute> {
         self.find_in(self.routes.get(self.own_count..)?, method, path)
+    }
+
+    /// Returns the route for certain callers that a server could take a path for although it is not exactly the route's:
+    /// `/admin/keys/` for `/admin/keys`. Those before `matching` decide, which lets the path pass.
+    pub(super) fn find_near_restriction(
+        &self,
+        method: &Method,
+        path: &str,
+        matching: Option<&ApiRoute>,
+    ) -> Option<&ApiRoute> {
+        if !self.has_restrictions {
+            return None;
+        }
+        let own = self.routes.iter().take(self.own_count);
+        let mut before = own.take_while(|route| !matching.is_some_and(|matching| std::ptr::eq(matching, *route)));
+        before.find(|route| !route.is_open() && route.allows(method) && route.pattern.nearly_matches(path))
     }
 
     fn find_in<'r>(&self, routes: &'r [ApiRoute], method: &Method, path: &str) -> Option<&'r ApiRoute> {
@@ -114,6 +136,11 @@ impl ApiRoute {
         Self { methods: methods.into(), pattern, callers: Box::default(), groups: Box::default() }
     }
 
+    /// Whether the route is for every caller that may call the agent.
+    fn is_open(&self) -> bool {
+        self.callers.is_empty() && self.groups.is_empty()
+    }
+
     fn allows(&self, method: &Method) -> bool {
         self.methods.contains(method) || (*method == Method::HEAD && self.methods.contains(&Method::GET))
     }
@@ -128,11 +155,10 @@ impl ApiRoute {
     /// # Errors
     /// 403.
     pub(in crate::gateway) fn check_caller(&self, caller: &Caller) -> Result<()> {
-        let is_open = self.callers.is_empty() && self.groups.is_empty();
         // As in grants, a wildcard means callers with a credential.
         let is_named = |glob: &Glob| glob.matches(&caller.id) && (glob.is_exact() || !caller.is_anonymous());
         let is_member = |glob: &Glob| caller.groups.iter().any(|group| glob.matches(group));
-        if is_open || self.callers.iter().any(is_named) || self.groups.iter().any(is_member) {
+        if self.is_open() || self.callers.iter().any(is_named) || self.groups.iter().any(is_member) {
             return Ok(());
         }
         let fault = Fault::new(FaultCode::PermissionDenied, "The caller may not use this path of the agent's API");

@@ -10,12 +10,15 @@ use serde::{Deserialize, Serialize};
 const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, Idempotency-Key, If-Match, If-None-Match, \
     Last-Event-ID, Prefer, X-API-Key, X-Agent-Version, X-Callback-Url, X-Delegation-Chain, X-Operation, \
     X-Request-ID, X-Request-Timeout, X-Session-ID, X-Task-ID, A2A-Version, MCP-Protocol-Version, Mcp-Session-Id, \
-    Traceparent, Tracestate";
+    Traceparent, Tracestate, X-Amzn-Bedrock-AgentCore-Runtime-Session-Id, OpenAI-Beta, OpenAI-Organization, \
+    OpenAI-Project, X-Stainless-Arch, X-Stainless-Helper-Method, X-Stainless-Lang, X-Stainless-OS, \
+    X-Stainless-Package-Version, X-Stainless-Poll-Helper, X-Stainless-Retry-Count, X-Stainless-Runtime, \
+    X-Stainless-Runtime-Version, X-Stainless-Timeout";
 
 /// Response headers that pages may read besides the CORS-safelisted ones.
 const EXPOSED_HEADERS: &str = "X-Request-ID, X-Session-ID, X-Task-ID, X-Agent-Version, RateLimit, RateLimit-Policy, \
     Retry-After, Location, ETag, Link, WWW-Authenticate, Deprecation, Sunset, Mcp-Session-Id, Preference-Applied, \
-    Idempotent-Replayed";
+    Idempotent-Replayed, X-Amzn-Bedrock-AgentCore-Runtime-Session-Id, X-Should-Retry";
 
 /// Methods that pages may use.
 const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";

@@ -115,7 +115,8 @@ impl WebSocketHandshake {
                 self.headers.insert(credential.0, value);
             }
         }
-        offered.retain(|name| !name.is_empty() && !name.starts_with("gatepost") && !is_foreign_credential(name));
+        let is_own = |name: &str| name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(GATEPOST_PROTOCOL));
+        offered.retain(|name| !name.is_empty() && !is_own(name) && !is_foreign_credential(name));
         if let Ok(names) = HeaderValue::try_from(offered.join(", "))
             && !offered.is_empty()
         {

@@ -160,6 +160,8 @@ const IDENTITY_FIELDS: &[&str] = &[
     "x-auth-request-email",
     "x-auth-request-groups",
     "x-auth-request-preferred-username",
+    "x-amzn-bedrock-agentcore-runtime-user-id",
+    "x-agent-user-id",
 ];
 
 /// Returns why a field with this name, in lower case, cannot tell the caller.

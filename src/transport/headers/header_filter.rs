@@ -67,6 +67,8 @@ fn is_credential(name: &str) -> bool {
             | "x-amzn-oidc-identity"
             | "x-amzn-oidc-accesstoken"
             | "x-webauth-user"
+            | "x-agent-user-id"
+            | "x-amzn-bedrock-agentcore-runtime-user-id"
     ) || ["x-forwarded-", "x-ssl-", "x-auth-request-", "x-gatepost-", "x-envoy-", "x-original-forwarded-"]
         .iter()
         .any(|prefix| name.starts_with(prefix))

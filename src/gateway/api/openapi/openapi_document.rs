@@ -58,6 +58,13 @@ pub(in crate::gateway) struct PathMatch<'p> {
     captures: Vec<&'p str>,
 }
 
+impl ApiPath {
+    fn operation(&self, method: &Method) -> Option<&Arc<ApiOperation>> {
+        let with_method = |method: &Method| self.operations.iter().find(|operation| operation.method == *method);
+        with_method(method).or_else(|| with_method(&Method::GET).filter(|_| *method == Method::HEAD))
+    }
+}
+
 impl OpenApiDocument {
     /// Parses and compiles a document in JSON or YAML.
     ///
@@ -115,9 +122,10 @@ impl OpenApiDocument {
         if problems.is_empty() { Ok(document) } else { Err(problems) }
     }
 
-    /// Returns the path of the document that a request has.
-    pub(in crate::gateway) fn find<'p>(&self, path: &'p str) -> Option<PathMatch<'p>> {
-        let (number, captures) = self.tree.find(path)?;
+    /// Returns the path of the document that a request has: one with the method, if there is one.
+    pub(in crate::gateway) fn find<'p>(&self, method: &Method, path: &'p str) -> Option<PathMatch<'p>> {
+        let has_method = |number: usize| self.paths.get(number).is_some_and(|path| path.operation(method).is_some());
+        let (number, captures) = self.tree.find(path, &has_method).or_else(|| self.tree.find(path, &|_| true))?;
         Some(PathMatch { path: Arc::clone(self.paths.get(number)?), captures })
     }
 }
@@ -130,8 +138,7 @@ impl<'p> PathMatch<'p> {
 
     /// Returns the operation with a method; `GET` includes `HEAD`.
     pub(in crate::gateway) fn operation(&self, method: &Method) -> Option<&Arc<ApiOperation>> {
-        let with_method = |method: &Method| self.path.operations.iter().find(|operation| operation.method == *method);
-        with_method(method).or_else(|| with_method(&Method::GET).filter(|_| *method == Method::HEAD))
+        self.path.operation(method)
     }
 
     /// Returns the methods of the path.

@@ -35,21 +35,28 @@ impl PathTree {
         }
     }
 
-    /// Returns the number of the path that a request has, and what the parameters stand for. Each node is visited once.
-    pub(super) fn find<'p>(&self, path: &'p str) -> Option<(usize, Vec<&'p str>)> {
+    /// Returns the number of the path that a request has, and what the parameters stand for. Paths that are not accepted
+    /// are passed over. Each node is visited once.
+    pub(super) fn find<'p>(&self, path: &'p str, accepts: &impl Fn(usize) -> bool) -> Option<(usize, Vec<&'p str>)> {
         let segments: Vec<&str> = path.strip_prefix('/')?.split('/').collect();
         let mut captures = Vec::new();
-        let number = self.find_below(&segments, &mut captures)?;
+        let number = self.find_below(&segments, &mut captures, accepts)?;
         Some((number, captures))
     }
 
-    fn find_below<'p>(&self, segments: &[&'p str], captures: &mut Vec<&'p str>) -> Option<usize> {
-        let Some((segment, rest)) = segments.split_first() else { return self.path };
-        let literal = self.literals.get(*segment).and_then(|node| node.find_below(rest, captures));
+    fn find_below<'p>(
+        &self,
+        segments: &[&'p str],
+        captures: &mut Vec<&'p str>,
+        accepts: &impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let Some((segment, rest)) = segments.split_first() else { return self.path.filter(|path| accepts(*path)) };
+        let literal = self.literals.get(*segment).and_then(|node| node.find_below(rest, captures, accepts));
         literal.or_else(|| {
             self.patterns.iter().rev().find_map(|(literals, node)| {
                 let before = captures.len();
-                let found = match_pattern(literals, segment, captures).then(|| node.find_below(rest, captures));
+                let found =
+                    match_pattern(literals, segment, captures).then(|| node.find_below(rest, captures, accepts));
                 if found.flatten().is_none() {
                     captures.truncate(before);
                 }
@@ -86,8 +93,12 @@ mod tests {
             ("/b", None),
             ("", None),
         ] {
-            assert_eq!(tree.find(path), found, "{path}");
+            assert_eq!(tree.find(path, &|_| true), found, "{path}");
         }
+        // A path without the method is passed over.
+        assert_eq!(tree.find("/a/b/d", &|number| number != 1), None);
+        let tree = self::tree(&["/items/me", "/items/{id}"]);
+        assert_eq!(tree.find("/items/me", &|number| number != 0), Some((1, vec!["me"])));
     }
 
     #[test]

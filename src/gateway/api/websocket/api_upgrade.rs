@@ -10,8 +10,7 @@ use crate::{
         admission::{AdmissionRecorder as _, Admitted, AdmittedCall, CallInput, CallSource},
         api::{
             api_authorization::{AuthorizedApiRequest, authorize_api_request},
-            api_reply::{ApiResponder, api_reply_headers},
-            api_target::AgentApi,
+            api_reply::{AgentReplyHead, ApiResponder},
             public_url::public_url,
         },
         call::{CallError, CallResult},
@@ -57,7 +56,7 @@ pub(in crate::gateway::api) async fn upgrade_api_request(
         exchange,
         &admitted,
         &handshake,
-        AgentHandshake { api: &api, request: &request, headers: &tunnel.headers },
+        AgentReplyHead { api: &api, request: &request, headers: &tunnel.headers },
     );
     let head = ResponseHead { status: StatusCode::SWITCHING_PROTOCOLS, headers };
     exchange.start_stream(head).await.map_err(|_| CallError::CallerGone)?;
@@ -116,22 +115,15 @@ async fn open_tunnel(
     outcome
 }
 
-/// The agent's answer to a handshake.
-struct AgentHandshake<'a> {
-    api: &'a AgentApi,
-    request: &'a ApiRequest,
-    headers: &'a HeaderMap,
-}
-
 /// Returns the header fields of the 101 response: those of the agent that callers may see, its choice of subprotocol and
 /// extensions, and the gateway's own.
 fn response_headers(
     exchange: &Exchange<'_>,
     admitted: &Admitted,
     handshake: &WebSocketHandshake,
-    agent: AgentHandshake<'_>,
+    agent: AgentReplyHead<'_>,
 ) -> HeaderMap {
-    let mut headers = api_reply_headers(agent.headers, agent.api, || public_url(exchange, agent.request));
+    let mut headers = agent.headers_for_caller(|| public_url(exchange, agent.request));
     AgentHeaders::of(admitted).add_to(&mut headers, exchange.call, None);
     let protocol = handshake.select_protocol(agent.headers.get(header::SEC_WEBSOCKET_PROTOCOL).cloned());
     headers.extend(switching_protocols_headers(&handshake.accept_key, protocol));
