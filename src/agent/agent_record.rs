@@ -48,6 +48,8 @@ pub struct Agent {
     pub default_operation: Option<usize>,
     /// The protocol of the agent's own API, if that is the only way to call the agent.
     pub protocol: Option<AgentProtocol>,
+    /// Whether the document was made of an A2A card, and keeps it.
+    pub has_agent_card: bool,
     /// Members of the document that the gateway ignores, each with the reason.
     pub ignored_members: Vec<String>,
     /// What operators should know about how the source made the document from another one.
@@ -111,6 +113,7 @@ impl Agent {
             ignored_members: reader.ignored_members,
             conversion_notes: Arc::default(),
             digest,
+            has_agent_card: fields.contains_key("agent_card"),
             document: document.to_string().into(),
             source: Arc::default(),
         })

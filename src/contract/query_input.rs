@@ -154,8 +154,9 @@ impl<'a> PropertyTypes<'a> {
 
     fn convert_scalar(&self, text: String) -> Value {
         match text.as_str() {
-            "true" if self.boolean => Value::Bool(true),
-            "false" if self.boolean => Value::Bool(false),
+            // Python writes `True`.
+            "true" | "True" | "TRUE" if self.boolean => Value::Bool(true),
+            "false" | "False" | "FALSE" if self.boolean => Value::Bool(false),
             "" | "null" if self.null && !(self.string && text.is_empty()) => Value::Null,
             // serde_json would accept whitespace around a number.
             number_text if (self.integer || self.number) && number_text.trim() == number_text => {

@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     fault::Violation,
-    values::{json::is_deeper_than, sha256},
+    values::{
+        json::{heap_bytes, is_deeper_than},
+        sha256,
+    },
 };
 use jsonschema::{PatternOptions, Validator};
 use parking_lot::Mutex;
@@ -28,8 +31,10 @@ use std::{
 const MAX_SCHEMA_BYTES: usize = 256 << 10;
 /// Maximum nesting of arrays and objects in a schema.
 const MAX_SCHEMA_DEPTH: usize = 64;
-/// Memory of a compiled schema for each byte of its text: constants, names and positions are stored several times.
+/// Memory of a compiled schema for each byte of its text: names and positions are stored several times.
 const COMPILED_BYTES_PER_BYTE: u64 = 6;
+/// How often the values of a schema are in memory: in the document, here, and those of `enum` and `const` in the validator.
+const COPIES: u64 = 3;
 /// Subschemas up to which a schema compiles on any stack, however they refer to each other.
 const MAX_SUBSCHEMAS_ON_ANY_STACK: usize = 100;
 /// Maximum number of violations in a response.
@@ -93,7 +98,7 @@ impl CompiledSchema {
         }
         let references = SchemaReferences::of_document(source);
         let graph = SchemaGraph::build(source, &references, budget)?;
-        let text_bytes = COMPILED_BYTES_PER_BYTE * text.len() as u64;
+        let text_bytes = (COMPILED_BYTES_PER_BYTE * text.len() as u64).max(COPIES * heap_bytes(source));
         let compiled_bytes = graph.compiled_bytes.saturating_add(text_bytes);
         budget.charge(key, compiled_bytes)?;
         let compiled = Self {

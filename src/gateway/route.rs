@@ -254,7 +254,7 @@ impl CompileRoute for AgentRouteCompiler {
             heavy_checks: AgentHeavyChecks::default(),
             runs_as_task: runs_as_task.unwrap_or(false),
             allows_get,
-            has_agent_card: agent.document.contains("\"agent_card\""),
+            has_agent_card: agent.has_agent_card,
             a2a_max_body_size: a2a.max_body_size,
             query_policy: query_policy.unwrap_or_default(),
             error_details: error_details.cloned().unwrap_or_default(),

@@ -48,5 +48,6 @@ pub fn string_array<'a>(members: &'a Map<String, Value>, name: &str) -> Vec<&'a 
 
 /// Quotes a name for a message, cut to 100 characters.
 pub fn quote_name(name: &str) -> String {
-    format!("'{}'", truncate(name, 100))
+    let shown = truncate(name, 100).replace(char::is_control, "\u{fffd}");
+    format!("'{shown}'")
 }

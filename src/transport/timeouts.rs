@@ -140,6 +140,13 @@ pub(super) struct TimeoutOrigins {
 type SetTimeout = (Option<ConfigDuration>, TimeoutOrigin);
 
 impl TimeoutConfig {
+    /// Returns every timeout that would end each call at once.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let zero =
+            TimeoutKind::ALL.into_iter().filter(|kind| self.get(*kind).0.is_some_and(|time| time.get().is_zero()));
+        zero.map(|kind| format!("{}: 0s would end every call (leave it out for the default)", kind.name())).collect()
+    }
+
     /// Returns the timeouts of the rule at this index, which a fault names as such.
     #[must_use]
     pub fn of_rule(&self, index: usize) -> Self {
@@ -344,6 +351,15 @@ fn format_duration(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_timeout_of_nothing_is_refused_by_name() {
+        let config = TimeoutConfig { total: Some(ConfigDuration::from_secs(0)), ..TimeoutConfig::default() };
+        assert_eq!(config.problems(), ["timeouts.total: 0s would end every call (leave it out for the default)"]);
+        assert!(
+            TimeoutConfig { preset: Some(TimeoutPreset::Thinking), ..TimeoutConfig::default() }.problems().is_empty()
+        );
+    }
 
     fn config(json: serde_json::Value) -> TimeoutConfig {
         serde_json::from_value(json).unwrap()

@@ -79,6 +79,7 @@ impl UpstreamClient {
     /// Returns every reason why `settings` cannot be used for any agent, such as missing files and secrets.
     pub fn config_problems(&self, settings: &TransportConfig) -> Vec<String> {
         [
+            settings.timeouts.problems(),
             self.kinds.problems(settings),
             BreakerPolicy::from_settings(&settings.circuit_breaker).err().unwrap_or_default(),
             parse_additional_endpoints(settings, "id").err().unwrap_or_default(),

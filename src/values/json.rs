@@ -228,6 +228,36 @@ pub fn type_name(value: &Value) -> &'static str {
     }
 }
 
+/// Returns about how many bytes of memory a value takes beyond its own place. An object's members stand in nodes with room
+/// for eleven, so that one of a few bytes of text takes hundreds of bytes.
+pub fn heap_bytes(value: &Value) -> u64 {
+    const NODE: u64 = 640;
+    const MEMBERS_PER_NODE: u64 = 6;
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len() as u64,
+        Value::Array(items) => {
+            let own = items.len() * size_of::<Value>();
+            items.iter().map(heap_bytes).fold(own as u64, u64::saturating_add)
+        }
+        Value::Object(members) => {
+            let nodes = (members.len() as u64).div_ceil(MEMBERS_PER_NODE) * NODE;
+            let of_member = |(name, member): (&String, &Value)| (name.len() as u64).saturating_add(heap_bytes(member));
+            members.iter().map(of_member).fold(nodes, u64::saturating_add)
+        }
+    }
+}
+
+/// Returns how many values `value` has, itself included.
+pub fn count_values(value: &Value) -> usize {
+    let within: usize = match value {
+        Value::Array(items) => items.iter().map(count_values).sum(),
+        Value::Object(members) => members.values().map(count_values).sum(),
+        _ => 0,
+    };
+    within + 1
+}
+
 /// Returns whether `value` nests arrays and objects more than `max_depth` levels deep.
 pub fn is_deeper_than(value: &Value, max_depth: usize) -> bool {
     let Some(depth_left) = max_depth.checked_sub(1) else {

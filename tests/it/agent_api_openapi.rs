@@ -258,6 +258,24 @@ async fn a_document_that_did_not_change_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn r127_an_operation_that_cannot_be_checked_takes_no_other_with_it() {
+    let agent = Agent::echo().await;
+    let body = |pattern: &str| json!({"requestBody": {"content": {"application/json": {"schema": {"type": "string", "pattern": pattern}}}}});
+    let document = json!({"openapi": "3.1.0", "paths": {
+        "/good": {"post": body("^a")}, "/password": {"post": body("^(?=.*[A-Z]).+$"), "get": {}},
+    }});
+    let server = Agent::with_steps(json_response(&document)).await;
+    let gate = builder(&agent, &format!("{{openapi: '{}'}}", server.url())).start().await;
+    eventually("the document is known", async || {
+        send(keyed(&gate, "POST", "/good").json(&json!("a"))).await.status == 200
+    })
+    .await;
+    send(keyed(&gate, "POST", "/password").json(&json!("A"))).await.expect_fault(503, "AgentUnavailable");
+    send(keyed(&gate, "GET", "/password")).await.expect_ok();
+    assert!(gate.stderr().contains("paths./password: post: requestBody"), "{}", gate.stderr());
+}
+
+#[tokio::test]
 async fn r32_a_contract_that_is_not_enforced_refuses_nothing() {
     let agent = Agent::echo().await;
     for (mode, reports) in [("report", true), ("off", false)] {

@@ -173,6 +173,31 @@ async fn r30_a_path_of_a_document_without_the_method_leaves_the_request_to_anoth
 }
 
 #[tokio::test]
+async fn r30_a_header_field_that_is_a_parameter_reaches_the_agent_unless_it_names_a_user() {
+    let agent = Agent::echo().await;
+    let header = |name: &str| json!({"name": name, "in": "header", "schema": {"type": "string"}});
+    let document = json!({
+        "openapi": "3.1.0", "info": {"title": "Chat", "version": "1"},
+        "paths": {"/chat": {"post": {
+            "parameters": [header("X-Tenant"), header("X-Remote-User"), header("Cookie"), header("X-Api-Key")],
+            "requestBody": {"content": {"application/json": {"schema": {}}}},
+        }}},
+    });
+    let builder = gateway().agent("planner", &agent);
+    std::fs::write(builder.folder().join("openapi.json"), document.to_string()).unwrap();
+    let rules =
+        "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [planner], api: {openapi: openapi.json}}\n";
+    let gate = builder.section(rules).start().await;
+    let chat = keyed(&gate, "POST", "/agents/planner/api/chat").header("X-Tenant", "blue").header("X-Other", "1");
+    send(chat.header("X-Remote-User", "root").header("Cookie", "a=b").json(&json!({}))).await.expect_ok();
+    let received = &agent.requests()[0];
+    assert_eq!((received.header("x-tenant"), received.header("x-other")), (Some("blue"), None));
+    for name in ["x-remote-user", "cookie", "x-api-key"] {
+        assert_eq!(received.header(name), None, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn r20_a_document_that_is_too_large_for_its_urls_to_be_rewritten_passes_as_it_is() {
     let document = json!({"url": "http://agent/", "text": "x".repeat(2_000)});
     let large = Agent::with_steps(json_response(&document)).await;

@@ -186,6 +186,19 @@ fn r127_the_compiled_size_of_patterns_is_bounded_before_they_are_compiled() {
 }
 
 #[test]
+fn r127_values_of_a_schema_are_charged_for_the_memory_that_they_take() {
+    let default = ContractConfig::default().schema_limits().per_document;
+    // An object of one member takes hundreds of bytes wherever it is kept.
+    let option = |at: usize| json!({"": {"": {"": {"": at}}}});
+    let options = |count: usize| json!({"enum": (0..count).map(option).collect::<Vec<_>>()});
+    let why = refused_by(default, &options(10_000));
+    assert!(why.as_deref().is_some_and(|why| why.contains("max_compiled_size")), "{why:?}");
+    assert_eq!(refused_by(default, &options(2_000)), None);
+    let texts: Vec<String> = (0..15_000).map(|at| format!("option {at}")).collect();
+    assert_eq!(refused_by(default, &json!({"enum": texts})), None);
+}
+
+#[test]
 fn r127_dynamic_references_with_many_targets_are_refused_quickly() {
     let resource = |at: usize| json!({"$id": format!("n{at}"), "$dynamicRef": "#x", "$defs": {"l": {"$dynamicAnchor": "x", "type": "integer"}}});
     let properties: serde_json::Map<_, _> = (0..1_500).map(|at| (format!("p{at}"), resource(at))).collect();

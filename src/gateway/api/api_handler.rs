@@ -5,7 +5,7 @@ use super::{
     api_reply::ApiResponder,
     api_target::AgentApi,
     matched_route::MatchedOperation,
-    openapi::BodyCheck,
+    openapi::{ApiOperation, BodyCheck},
     websocket::upgrade_api_request,
 };
 use crate::{
@@ -42,6 +42,7 @@ pub(in crate::gateway) async fn handle_api_request(
     let AuthorizedApiRequest { authorized, api, path, operation } =
         authorize_api_request(exchange, &request, CallSource::ApiRequest, None).await?;
     let admission = exchange.admission();
+    let checked_operation = operation.as_ref().map(|matched| Arc::clone(&matched.operation));
     let max_body = BodyBound::of_api(api.max_body_size, exchange.config.max_streamed_body_size);
     let input = match operation {
         None => read_beginning(exchange, authorized.deadline(), max_body).await?,
@@ -55,7 +56,7 @@ pub(in crate::gateway) async fn handle_api_request(
     };
     let checked = admission.pass_input(authorized, input);
     let AdmittedCall { admitted, input } = admission.admit(exchange.call, checked).await?;
-    let call = ApiCall { api, admitted, path, max_body };
+    let call = ApiCall { api, operation: checked_operation, admitted, path, max_body };
     call.run(exchange, &request, input).await
 }
 
@@ -120,6 +121,7 @@ async fn read_beginning(exchange: &mut Exchange<'_>, deadline: Instant, max_body
 /// An admitted request.
 struct ApiCall {
     api: Arc<AgentApi>,
+    operation: Option<Arc<ApiOperation>>,
     admitted: Admitted,
     path: PathAndQuery,
     max_body: BodyBound,
@@ -132,14 +134,14 @@ impl ApiCall {
         request: &ApiRequest,
         input: CallInput,
     ) -> CallResult<ServeOutcome> {
-        let Self { api, admitted, path, max_body } = self;
+        let Self { api, operation, admitted, path, max_body } = self;
         let set = api_gateway_headers(exchange.call, &admitted);
         let forwarded = exchange.forwarded_header();
         // Cloned, because the session is still read from and watched while the agent is called.
         let mut headers = exchange.session.head().headers.clone();
         if !api.url_pointers.is_empty() {
-            // A part of a document, or a compressed one, has URLs that cannot be rewritten.
-            for name in [header::RANGE, header::IF_RANGE, header::ACCEPT_ENCODING] {
+            // A part of a document has URLs that cannot be rewritten.
+            for name in [header::RANGE, header::IF_RANGE] {
                 headers.remove(name);
             }
         }
@@ -152,6 +154,7 @@ impl ApiCall {
             query: None,
             forwarding: HeaderMutations {
                 passes_conditions: true,
+                parameters: operation.as_ref().map_or(&[], |operation| operation.forwarded_headers()),
                 ..exchange.config.header_mutations(&forwarded, &set)
             },
             instruction: None,

@@ -286,7 +286,7 @@ impl AgentApi {
         }
         let document = self.openapi.as_ref().map(|source| source.document()).transpose()?;
         let found = document.and_then(|document| document.find(method, path));
-        let operation = found.as_ref().and_then(|found| found.operation(method)).map(Arc::clone);
+        let operation = found.as_ref().map(|found| found.operation(method)).transpose()?.flatten().map(Arc::clone);
         let found = match (found, operation) {
             (Some(path), Some(operation)) => {
                 return Ok(MatchedRoute::Operation(MatchedOperation { path, operation }));

@@ -233,9 +233,33 @@ impl EndpointValidator<'_> {
 ///
 /// # Errors
 /// `InvalidInput` if the gateway cannot call the agent of the card.
-pub(super) fn document_of_card(document: Value) -> Result<Value> {
+pub(super) async fn document_of_card(document: Value) -> Result<Value> {
+    if !is_card(&document) {
+        return Ok(document);
+    }
+    // A card of thousands of skills takes longer than other calls can wait.
+    let converted = tokio::task::spawn_blocking(move || convert_card(document)).await;
+    converted.map_err(|why| Fault::new(FaultCode::Internal, "Converting failed").with_detail(why))?
+}
+
+/// Refuses a patch of what a document has of an A2A card: the card, which callers read, would say something else.
+///
+/// # Errors
+/// `InvalidInput`.
+pub(super) fn check_patch_of_card(document: &Value, patch: &Value) -> Result<()> {
+    const OF_CARDS: [&str; 5] = ["url", "skills", "operations", "supportedInterfaces", "agent_card"];
+    let Some(card) = document.get("agent_card").and_then(Value::as_object) else { return Ok(()) };
+    let patched = patch.as_object().into_iter().flatten().map(|(name, _)| name);
+    let of_card = patched.filter(|name| card.contains_key(*name) || OF_CARDS.contains(&name.as_str()));
+    let refuse =
+        |name: &String| violation(&format!("/{name}"), "is made of the A2A card: PUT the whole card to change it");
+    let violations: Vec<Violation> = of_card.map(refuse).collect();
+    if violations.is_empty() { Ok(()) } else { Err(invalid_document(violations)) }
+}
+
+fn convert_card(document: Value) -> Result<Value> {
     let Value::Object(members) = &document else { return Ok(document) };
-    if !is_card(&document) || is_deeper_than(&document, MAX_DEPTH) {
+    if is_deeper_than(&document, MAX_DEPTH) {
         return Ok(document);
     }
     let refused = |why: &str| invalid_document(vec![violation_from_problem(why)]);

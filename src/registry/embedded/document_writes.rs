@@ -70,7 +70,7 @@ impl DocumentWrites<'_> {
     /// `Overloaded` where the store cannot be reached.
     pub async fn publish(&self, publisher: Publisher<'_>, document: Value) -> Result<PublishOutcome> {
         self.rules.require_publisher(publisher)?;
-        let mut document = document_of_card(document)?;
+        let mut document = document_of_card(document).await?;
         if let Value::Object(members) = &mut document
             && members.get("id").is_none_or(Value::is_null)
         {
@@ -93,7 +93,7 @@ impl DocumentWrites<'_> {
         precondition: &WritePrecondition,
     ) -> Result<PublishOutcome> {
         let access = self.rules.authorize_write(publisher, id)?;
-        let document = document_of_card(with_id_of_path(id, document)?)?;
+        let document = document_of_card(with_id_of_path(id, document)?).await?;
         let valid_document = self.rules.validate_document(publisher.owner_key, document).await?;
         self.store_document(access, valid_document, precondition.clone(), WriteTarget::Agent).await
     }
@@ -134,6 +134,7 @@ impl DocumentWrites<'_> {
             let mut document = serde_json::from_str(&stored.document).map_err(|why| {
                 Fault::new(FaultCode::Internal, "The stored document cannot be read").with_detail(why)
             })?;
+            document_validation::check_patch_of_card(&document, &patch)?;
             document_validation::apply_merge_patch(&mut document, patch.clone());
             let document = with_id_of_path(id, document)?;
             let valid_document = self.rules.validate_document(publisher.owner_key, document).await?;

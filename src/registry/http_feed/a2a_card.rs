@@ -10,7 +10,10 @@ use super::{
 };
 use crate::resolver::endpoint_hints::{binding_names, card_interfaces};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
+
+/// The most skills of a card: an agent has at most 256 operations, one of which takes any message.
+const MAX_SKILLS: usize = 255;
 
 /// Converts the card that was read at `location`; its list calls it `listed_name`.
 ///
@@ -67,8 +70,13 @@ fn json_rpc_url(card: &Map<String, Value>, location: DocumentLocation<'_>) -> Re
 
 /// Returns one operation for each skill, and the tags of all skills.
 fn skill_operations(card: &Map<String, Value>) -> Result<(Vec<Value>, Vec<String>), String> {
-    let (mut operations, mut ids_by_operation, mut tags) = (Vec::new(), BTreeMap::new(), Vec::<String>::new());
-    for (at, skill) in object_array(card, "skills")? {
+    let (mut operations, mut ids_by_operation, mut tags) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let mut known_tags = HashSet::new();
+    let skills = object_array(card, "skills")?;
+    if skills.len() > MAX_SKILLS {
+        return Err(format!("skills: has {} skills (at most {MAX_SKILLS})", skills.len()));
+    }
+    for (at, skill) in skills {
         let id = text_member(skill, "id").or_else(|| text_member(skill, "name"));
         let id = id.ok_or_else(|| format!("skills[{at}].id: is required"))?;
         let mut name = operation_name(id);
@@ -84,7 +92,7 @@ fn skill_operations(card: &Map<String, Value>) -> Result<(Vec<Value>, Vec<String
         let description = text_member(skill, "description").or_else(|| text_member(skill, "name")).unwrap_or_default();
         operations.push(json!({"name": name, "description": description}));
         for tag in string_array(skill, "tags") {
-            if !tags.iter().any(|existing| existing == tag) {
+            if known_tags.insert(tag) {
                 tags.push(tag.to_owned());
             }
         }

@@ -5,6 +5,11 @@
 use super::json_members::{get_member, object_array, quote_name, string_array, text_member};
 use serde_json::{Map, Value, json};
 
+/// The most scopes of an agent.
+const MAX_SCOPES: usize = 100;
+/// The most alternatives of one requirement.
+const MAX_ALTERNATIVES: usize = 64;
+
 /// One alternative: `authentication.type` and its scopes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct AuthAlternative {
@@ -13,14 +18,23 @@ pub(super) struct AuthAlternative {
 }
 
 impl AuthAlternative {
-    /// Returns what satisfies both requirements; `None` where they are of different kinds.
-    pub(super) fn combine(mut self, other: Self) -> Option<Self> {
+    /// Returns what satisfies both requirements.
+    ///
+    /// # Errors
+    /// They are of different kinds, or have too many scopes.
+    pub(super) fn combine(mut self, other: Self) -> Result<Self, &'static str> {
         for scope in other.scopes {
             if !self.scopes.contains(&scope) {
                 self.scopes.push(scope);
             }
         }
-        (self.kind == other.kind).then_some(self)
+        if self.kind != other.kind {
+            return Err("it requires another kind of credential than operations before it");
+        }
+        if self.scopes.len() > MAX_SCOPES {
+            return Err("it requires more than 100 scopes with operations before it");
+        }
+        Ok(self)
     }
 
     /// Returns AIDIP's `authentication`.
@@ -108,6 +122,11 @@ fn required_alternative(
     members: &Map<String, Value>,
     schemes: &Map<String, Value>,
 ) -> Result<Option<AuthAlternative>, String> {
+    for name in ["securityRequirements", "security"] {
+        if members.get(name).and_then(Value::as_array).is_some_and(|list| list.len() > MAX_ALTERNATIVES) {
+            return Err(format!("{name}: has more than {MAX_ALTERNATIVES} alternatives"));
+        }
+    }
     let newer = object_array(members, "securityRequirements")?;
     let requirements = if newer.is_empty() { object_array(members, "security")? } else { newer };
     let mut alternatives = Vec::new();
@@ -124,7 +143,7 @@ fn required_alternative(
 /// Reads scopes from an array, or from member `list` as in 1.0.
 fn scope_list(scopes: &Value) -> Vec<String> {
     let list = scopes.get("list").unwrap_or(scopes);
-    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).take(MAX_SCOPES + 1).map(str::to_owned).collect()
 }
 
 fn first_supported(
@@ -137,6 +156,9 @@ fn first_supported(
             Ok([(name, scopes)]) => match authentication_type(schemes.get(&name)) {
                 Ok(kind) if kind != "oauth2_bearer" && !scopes.is_empty() => {
                     reasons.push(format!("{} has scopes, which only tokens have", quote_name(&name)));
+                }
+                Ok(_) if scopes.len() > MAX_SCOPES => {
+                    reasons.push(format!("{} has more than {MAX_SCOPES} scopes", quote_name(&name)));
                 }
                 Ok(kind) => return Ok(AuthAlternative { kind, scopes }),
                 Err(why) => reasons.push(format!("{} {why}", quote_name(&name))),

@@ -1,6 +1,6 @@
 //! Slugs: converts arbitrary names and URNs into path-safe identifiers, by one rule that never changes. A valid name is
 //! kept; in another name, every run of invalid characters becomes one `-`, with none at the ends. If the result is
-//! empty or too long, part of the SHA-256 of the name is appended.
+//! empty or too long, or lacks letters of other scripts, part of the SHA-256 of the name is appended.
 //! Two names may have the same slug: the catalogue then serves neither, and reports it.
 
 use crate::{
@@ -28,7 +28,7 @@ pub(super) fn slug(name: &str) -> String {
     let mut slug = words.collect::<Vec<_>>().join("-");
     slug.truncate(slug.len().min(128));
     let trimmed = slug.trim_matches('-');
-    if AgentId::is_valid(trimmed) && name.len() <= 128 {
+    if AgentId::is_valid(trimmed) && name.len() <= 128 && name.is_ascii() {
         trimmed.to_owned()
     } else {
         let prefix = trimmed.get(..trimmed.len().min(MAX_PREFIX_LENGTH)).unwrap_or_default().trim_matches(['-', '.']);

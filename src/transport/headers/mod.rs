@@ -29,6 +29,9 @@ pub struct HeaderMutations<'a> {
     pub caller_headers: &'a [(HeaderName, HeaderValue)],
     /// Whether conditions and ranges pass, because the agent's reply passes as it is.
     pub passes_conditions: bool,
+    /// Fields of the caller that pass besides those of the settings, because the operation has them as parameters. Each
+    /// is one that [`forwarded_header_problem`] permits.
+    pub parameters: &'a [HeaderName],
 }
 
 /// The header fields that the gateway sets for every call to one agent, and those that it takes from callers.
@@ -60,7 +63,9 @@ pub(super) fn build_request_headers(
     headers.append(header::HOST, gateway.host.clone());
     let connection_options = ConnectionOptions::from_headers(caller);
     for (name, value) in caller {
-        if (gateway.forwarded.contains(name) || (mutations.passes_conditions && is_condition(name.as_str())))
+        if (gateway.forwarded.contains(name)
+            || mutations.parameters.contains(name)
+            || (mutations.passes_conditions && is_condition(name.as_str())))
             && !connection_options.contains(name.as_str())
             && !gateway.caller_headers.contains(name)
             && !mutations.credential_headers.contains(name)

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     contract::{ContractConfig, DocumentBudget, SchemaDialect},
+    fault::{Fault, FaultCode},
     registry::parse_yaml_value,
     values::json,
 };
@@ -40,6 +41,8 @@ const METHODS: [(&str, Method); 7] = [
 pub(in crate::gateway) struct OpenApiDocument {
     tree: PathTree,
     paths: Vec<Arc<ApiPath>>,
+    /// Why operations cannot be checked.
+    pub(super) unusable: Vec<String>,
 }
 
 /// A path of a document.
@@ -49,6 +52,8 @@ struct ApiPath {
     template: Arc<str>,
     parameters: Vec<Box<str>>,
     operations: Vec<Arc<ApiOperation>>,
+    /// The methods of operations that cannot be checked.
+    unusable: Vec<Method>,
 }
 
 /// The path of a document that a request has.
@@ -59,6 +64,10 @@ pub(in crate::gateway) struct PathMatch<'p> {
 }
 
 impl ApiPath {
+    fn has_method(&self, method: &Method) -> bool {
+        self.operation(method).is_some() || self.unusable.contains(method)
+    }
+
     fn operation(&self, method: &Method) -> Option<&Arc<ApiOperation>> {
         let with_method = |method: &Method| self.operations.iter().find(|operation| operation.method == *method);
         with_method(method).or_else(|| with_method(&Method::GET).filter(|_| *method == Method::HEAD))
@@ -66,10 +75,10 @@ impl ApiPath {
 }
 
 impl OpenApiDocument {
-    /// Parses and compiles a document in JSON or YAML.
+    /// Parses and compiles a document in JSON or YAML. An operation that cannot be checked is kept as such.
     ///
     /// # Errors
-    /// Every problem, at most 20.
+    /// Every problem of the document as a whole, at most 20.
     pub(in crate::gateway) fn parse(text: &[u8], config: &ContractConfig) -> Result<Self, Vec<String>> {
         let value = parse_value(text).map_err(|why| vec![why])?;
         let dialect = dialect_of(&value).map_err(|why| vec![why])?;
@@ -77,7 +86,7 @@ impl OpenApiDocument {
         let no_paths = || vec!["the document has no paths".to_owned()];
         let definitions = value.get("paths").and_then(Value::as_object).ok_or_else(no_paths)?;
         let budget = DocumentBudget::new(config.schema_limits(), &[]);
-        let mut document = Self { tree: PathTree::default(), paths: Vec::new() };
+        let mut document = Self { tree: PathTree::default(), paths: Vec::new(), unusable: Vec::new() };
         let (mut problems, mut count) = (Vec::new(), 0);
         for (template, definition) in definitions.iter().filter(|(template, _)| !template.starts_with("x-")) {
             let mut report = |why: String| problems.push(format!("paths.{template}: {why}"));
@@ -89,7 +98,7 @@ impl OpenApiDocument {
                     continue;
                 }
             };
-            let mut operations = Vec::new();
+            let (mut operations, mut unusable) = (Vec::new(), Vec::new());
             for (name, method) in METHODS {
                 let Some(operation) = definition.get(name) else { continue };
                 count += 1;
@@ -97,9 +106,12 @@ impl OpenApiDocument {
                     return Err(vec![format!("the document has more than {MAX_OPERATIONS} operations")]);
                 }
                 let definition = OperationDefinition { operation, path: definition, path_names: &parsed.parameters };
-                match ApiOperation::compile(method, definition, &source, config, &budget) {
+                match ApiOperation::compile(method.clone(), definition, &source, config, &budget) {
                     Ok(operation) => operations.push(Arc::new(operation)),
-                    Err(why) => report(format!("{name}: {why}")),
+                    Err(why) => {
+                        unusable.push(method);
+                        document.unusable.push(format!("paths.{template}: {name}: {why}"));
+                    }
                 }
             }
             match document.tree.insert(&parsed, document.paths.len()) {
@@ -109,14 +121,18 @@ impl OpenApiDocument {
                     report(format!("matches the same requests as {other}"));
                 }
             }
-            let path = ApiPath { template: template.as_str().into(), parameters: parsed.parameters, operations };
+            let path =
+                ApiPath { template: template.as_str().into(), parameters: parsed.parameters, operations, unusable };
             document.paths.push(Arc::new(path));
-            if problems.len() >= MAX_PROBLEMS {
+            if problems.len() + document.unusable.len() >= MAX_PROBLEMS {
                 break;
             }
         }
         if count == 0 && problems.is_empty() {
             return Err(vec!["the document has no operations".to_owned()]);
+        }
+        if document.unusable.len() >= MAX_PROBLEMS || document.unusable.len() == count {
+            problems.append(&mut document.unusable);
         }
         problems.truncate(MAX_PROBLEMS);
         if problems.is_empty() { Ok(document) } else { Err(problems) }
@@ -124,7 +140,7 @@ impl OpenApiDocument {
 
     /// Returns the path of the document that a request has: one with the method, if there is one.
     pub(in crate::gateway) fn find<'p>(&self, method: &Method, path: &'p str) -> Option<PathMatch<'p>> {
-        let has_method = |number: usize| self.paths.get(number).is_some_and(|path| path.operation(method).is_some());
+        let has_method = |number: usize| self.paths.get(number).is_some_and(|path| path.has_method(method));
         let (number, captures) = self.tree.find(path, &has_method).or_else(|| self.tree.find(path, &|_| true))?;
         Some(PathMatch { path: Arc::clone(self.paths.get(number)?), captures })
     }
@@ -137,8 +153,16 @@ impl<'p> PathMatch<'p> {
     }
 
     /// Returns the operation with a method; `GET` includes `HEAD`.
-    pub(in crate::gateway) fn operation(&self, method: &Method) -> Option<&Arc<ApiOperation>> {
-        self.path.operation(method)
+    ///
+    /// # Errors
+    /// 503 for an operation that cannot be checked.
+    pub(in crate::gateway) fn operation(&self, method: &Method) -> Result<Option<&Arc<ApiOperation>>, Fault> {
+        if self.path.unusable.contains(method) {
+            let text = "The OpenAPI document has this operation, whose schemas cannot be checked";
+            let fault = Fault::new(FaultCode::AgentUnavailable, text);
+            return Err(fault.with_setting("agents.rules[].api.openapi"));
+        }
+        Ok(self.path.operation(method))
     }
 
     /// Returns the methods of the path.
@@ -170,6 +194,10 @@ fn parse_value(text: &[u8]) -> Result<Value, String> {
 }
 
 fn dialect_of(document: &Value) -> Result<SchemaDialect, String> {
+    // YAML reads 3.1 as a number, and 3.1.0 as a text.
+    if let Some(number) = document.get("openapi").filter(|version| version.is_number()) {
+        return Err(format!("openapi: {number} is a number (write it in quotes)"));
+    }
     let version = document.get("openapi").and_then(Value::as_str);
     let version = version.ok_or("the document is not OpenAPI 3.0 or 3.1 (it has no member openapi)")?;
     SchemaDialect::of_version(version).ok_or_else(|| {

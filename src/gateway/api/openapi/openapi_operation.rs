@@ -1,7 +1,7 @@
 //! An operation of an OpenAPI document, compiled.
 
 use super::{
-    parameter_values::{OperationParameters, ParameterSources},
+    parameter_values::{MAX_PARAMETERS, OperationParameters, ParameterSources},
     request_body::{BodyCheck, RequestBody},
     schema_bundle::SchemaSource,
 };
@@ -9,7 +9,7 @@ use crate::{
     contract::{ContractConfig, DocumentBudget, OperationContract},
     fault::{Fault, FaultCode, Result},
 };
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, Method};
 use serde_json::Value;
 
 /// An operation.
@@ -46,10 +46,14 @@ impl ApiOperation {
         let mut parameters: Vec<&Value> = Vec::new();
         // Those of the operation replace those of its path.
         for owner in [path, operation] {
-            for parameter in owner.get("parameters").and_then(Value::as_array).into_iter().flatten() {
+            let own = owner.get("parameters").and_then(Value::as_array);
+            if own.is_some_and(|own| own.len() > MAX_PARAMETERS) {
+                return Err(format!("parameters: has more than {MAX_PARAMETERS} parameters"));
+            }
+            for parameter in own.into_iter().flatten() {
                 let parameter = source.resolve(parameter).map_err(|why| format!("parameters: {why}"))?;
-                let key = |parameter: &Value| (parameter.get("name").cloned(), parameter.get("in").cloned());
-                parameters.retain(|known| key(known) != key(parameter));
+                let is_same = |known: &&Value| ["name", "in"].iter().all(|part| known.get(part) == parameter.get(part));
+                parameters.retain(|known| !is_same(known));
                 parameters.push(parameter);
             }
         }
@@ -70,6 +74,11 @@ impl ApiOperation {
             return Ok(None);
         };
         Ok(Some((&parameters.contract, parameters.value_of(sources)?)))
+    }
+
+    /// Returns the header fields that are parameters, and that agents may receive from callers.
+    pub(in crate::gateway::api) fn forwarded_headers(&self) -> &[HeaderName] {
+        self.parameters.as_ref().map_or(&[], |parameters| &parameters.headers)
     }
 
     /// Returns how a request's body is checked.

@@ -111,6 +111,14 @@ impl OpenApiSource {
         // Compiling takes time that other calls need.
         let compiled = tokio::task::spawn_blocking(move || OpenApiDocument::parse(&parsed, &contract)).await;
         let compiled = compiled.map_err(|why| vec![format!("cannot be compiled ({why})")])??;
+        // The operator reads what is wrong with a file, and can change it. Other documents lose single operations.
+        if !compiled.unusable.is_empty() && matches!(self.location, OpenApiLocation::File(_)) {
+            return Err(compiled.unusable);
+        }
+        if !compiled.unusable.is_empty() {
+            let why = compiled.unusable.join("; ");
+            tracing::warn!(document = %self.location, "OpenAPI document has operations that get 503: {why}");
+        }
         self.document.store(Arc::new(KnownDocument { text, compiled: Some(Arc::new(compiled)) }));
         Ok(())
     }

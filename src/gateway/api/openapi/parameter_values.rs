@@ -5,13 +5,14 @@ use super::schema_bundle::{SchemaBundle, SchemaSource};
 use crate::{
     contract::{ContractConfig, DocumentBudget, OperationContract, TextTypes},
     fault::{Fault, FaultCode, Result},
+    transport::forwarded_header_problem,
     values::{form_pairs, percent_decode},
 };
 use http::{HeaderMap, HeaderName, header};
 use serde_json::{Map, Value, json};
 
 /// The most parameters of an operation.
-const MAX_PARAMETERS: usize = 64;
+pub(super) const MAX_PARAMETERS: usize = 64;
 /// The most parameters of a query that is checked.
 const MAX_QUERY_PARAMETERS: usize = 256;
 /// Header fields that OpenAPI describes elsewhere (OpenAPI 3.1.0 §4.8.12.1).
@@ -21,6 +22,8 @@ const DESCRIBED_ELSEWHERE: [HeaderName; 3] = [header::ACCEPT, header::CONTENT_TY
 #[derive(Debug)]
 pub(super) struct OperationParameters {
     parameters: Box<[Parameter]>,
+    /// The header fields among them that agents may receive from callers.
+    pub(super) headers: Box<[HeaderName]>,
     pub(super) contract: OperationContract,
 }
 
@@ -131,7 +134,11 @@ impl OperationParameters {
         }
         let schema = bundle.finish(sections.into_schema())?;
         let contract = OperationContract::compile_input(&schema, config, budget)?;
-        Ok(Some(Self { parameters: parameters.into(), contract }))
+        let headers = parameters.iter().filter_map(|parameter| match &parameter.place {
+            ParameterPlace::Header(name) if forwarded_header_problem(name.as_str()).is_none() => Some(name.clone()),
+            _ => None,
+        });
+        Ok(Some(Self { headers: headers.collect(), parameters: parameters.into(), contract }))
     }
 
     /// Returns the parameters of a request as one object.

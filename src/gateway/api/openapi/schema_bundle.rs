@@ -4,13 +4,15 @@
 
 use crate::{
     contract::{SchemaDialect, SubschemaPlace, convert_exclusive_bounds},
-    values::percent_decode,
+    values::{json::count_values, percent_decode},
 };
 use serde_json::{Map, Value, json};
 use std::{cell::Cell, collections::HashMap};
 
 /// The most nodes of all schemas of a document, each counted as often as it is needed.
 const MAX_NODES: usize = 1_000_000;
+/// The most nodes of one schema with those that it refers to.
+const MAX_NODES_OF_SCHEMA: usize = 1 << 16;
 /// The most references in a row that lead to a parameter, a body or a path.
 const MAX_REFERENCES: usize = 8;
 /// The deepest nesting of a schema.
@@ -92,11 +94,12 @@ pub(super) struct SchemaBundle<'s, 'a> {
     /// The number of each schema that is referred to, by its pointer.
     numbers: HashMap<String, usize>,
     targets: Vec<&'a Value>,
+    nodes: usize,
 }
 
 impl<'s, 'a> SchemaBundle<'s, 'a> {
     pub(super) fn new(source: &'s SchemaSource<'a>) -> Self {
-        Self { source, numbers: HashMap::new(), targets: Vec::new() }
+        Self { source, numbers: HashMap::new(), targets: Vec::new(), nodes: 0 }
     }
 
     /// Bundles one schema.
@@ -140,7 +143,7 @@ impl<'s, 'a> SchemaBundle<'s, 'a> {
     }
 
     fn convert(&mut self, schema: &'a Value, depth: usize) -> Result<Value, String> {
-        self.source.count(1)?;
+        self.count(1)?;
         let Some(depth) = depth.checked_sub(1) else {
             return Err(format!("a schema is nested more than {MAX_DEPTH} deep"));
         };
@@ -169,7 +172,7 @@ impl<'s, 'a> SchemaBundle<'s, 'a> {
                     }
                     (SubschemaPlace::Itself, schema) => self.convert(schema, depth)?,
                     (_, member) => {
-                        self.source.count(member.as_array().map_or(1, Vec::len))?;
+                        self.count(count_values(member))?;
                         member.clone()
                     }
                 },
@@ -180,6 +183,14 @@ impl<'s, 'a> SchemaBundle<'s, 'a> {
             return Ok(translate_openapi_30(converted));
         }
         Ok(Value::Object(converted))
+    }
+
+    fn count(&mut self, nodes: usize) -> Result<(), String> {
+        self.nodes = self.nodes.saturating_add(nodes);
+        if self.nodes > MAX_NODES_OF_SCHEMA {
+            return Err(format!("a schema, with those that it refers to, has more than {MAX_NODES_OF_SCHEMA} nodes"));
+        }
+        self.source.count(nodes)
     }
 
     /// Returns the reference to a schema within the bundle.

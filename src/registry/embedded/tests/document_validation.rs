@@ -313,6 +313,25 @@ fn card() -> Value {
 }
 
 #[tokio::test]
+async fn r17_a_patch_changes_nothing_that_a_card_says_and_other_members_of_its_document() {
+    let fixture = open_registry().await;
+    let id = fixture.publish_new(ONE, card()).await.id;
+    let patch = async |patch: Value| fixture.registry.writes().patch(ONE, &id, patch, &WritePrecondition::Always).await;
+    for (change, pointer) in [
+        (json!({"url": "https://192.0.2.9/a2a"}), "/url"),
+        (json!({"skills": []}), "/skills"),
+        (json!({"name": "Other"}), "/name"),
+        (json!({"operations": []}), "/operations"),
+        (json!({"agent_card": null}), "/agent_card"),
+    ] {
+        let why = patch(change).await.unwrap_err();
+        assert_eq!(why.violations()[0].pointer, pointer, "{why:?}");
+    }
+    let stored = patch(json!({"status": "inactive"})).await.unwrap();
+    assert!(stored.document.contains("\"inactive\""), "{}", stored.document);
+}
+
+#[tokio::test]
 async fn r17_r59_a_published_card_becomes_a_document() {
     let fixture = open_registry().await;
     let stored = fixture.publish_new(ONE, card()).await;

@@ -24,6 +24,8 @@ use std::collections::HashSet;
 
 /// Maximum number of operations of one agent.
 const MAX_OPERATIONS: usize = 256;
+/// Maximum number of operations that are read, those that are left out included.
+const MAX_READ_OPERATIONS: usize = 2_048;
 /// Maximum number of notes about one document; one more says how many there are.
 const MAX_NOTES: usize = 10;
 /// Members of a path item that are operations.
@@ -38,7 +40,9 @@ pub(super) struct ConvertedOpenApi {
 
 /// Returns whether this is an OpenAPI document of any version.
 pub(super) fn is_openapi_document(members: &Map<String, Value>) -> bool {
-    let is_versioned = ["openapi", "swagger"].iter().any(|name| members.get(*name).is_some_and(Value::is_string));
+    let is_versioned = ["openapi", "swagger"]
+        .iter()
+        .any(|name| members.get(*name).is_some_and(|version| version.is_string() || version.is_number()));
     is_versioned
         && !members.contains_key("endpoint")
         && ["paths", "info"].iter().any(|name| members.contains_key(*name))
@@ -75,8 +79,10 @@ pub(super) fn convert_openapi(
     if let Some(description) = text_member(info, "description").or_else(|| text_member(info, "summary")) {
         put("description", description.into());
     }
-    if let Some(version) = info.get("version") {
-        put("version", version.clone());
+    match info.get("version") {
+        Some(Value::Number(number)) => put("version", number.to_string().into()),
+        Some(version) => put("version", version.clone()),
+        None => {}
     }
     if let Some(authentication) = collected.authentication {
         put("authentication", authentication.to_json());
@@ -90,6 +96,10 @@ pub(super) fn convert_openapi(
 }
 
 fn dialect_of(members: &Map<String, Value>) -> Result<SchemaDialect, ConversionError> {
+    // YAML reads 3.1 as a number, and 3.1.0 as a text.
+    if let Some(number) = members.get("openapi").filter(|version| version.is_number()) {
+        return Err(format!("openapi: {number} is a number (write it in quotes)").into());
+    }
     let version = text_member(members, "openapi").or_else(|| text_member(members, "swagger")).unwrap_or_default();
     SchemaDialect::of_version(version).ok_or_else(|| {
         let version = quote_name(version);
@@ -122,7 +132,7 @@ impl CollectedOperations {
             Some(Value::Object(paths)) => paths,
             Some(_) => return Err("paths: must be an object".into()),
         };
-        let mut names = HashSet::new();
+        let (mut names, mut read) = (HashSet::new(), 0);
         for (path, item) in paths.iter().filter(|(path, _)| !path.starts_with("x-")) {
             let item = match reader.resolve_object(item) {
                 Ok(item) => item,
@@ -133,8 +143,12 @@ impl CollectedOperations {
             };
             for method in METHODS {
                 let Some(operation) = item.get(*method) else { continue };
-                let read = reader.read_operation(path, method, item, operation)?;
-                let added = read.and_then(|operation| self.add(operation, &mut names));
+                read += 1;
+                if read > MAX_READ_OPERATIONS {
+                    return Err(format!("paths: has more than {MAX_READ_OPERATIONS} operations").into());
+                }
+                let operation = reader.read_operation(path, method, item, operation)?;
+                let added = operation.and_then(|operation| self.add(operation, &mut names));
                 if let Err(why) = added {
                     let method = method.to_ascii_uppercase();
                     self.add_note(format!("paths: {method} {} is left out ({why})", quote_name(path)));
@@ -151,9 +165,7 @@ impl CollectedOperations {
     fn add(&mut self, operation: ConvertedOperation, names: &mut HashSet<String>) -> Result<(), String> {
         let ConvertedOperation { name, document, requirement, notes } = operation;
         let authentication = match (self.authentication.clone(), requirement) {
-            (Some(agent), Some(own)) => {
-                Some(agent.combine(own).ok_or("it requires another kind of credential than operations before it")?)
-            }
+            (Some(agent), Some(own)) => Some(agent.combine(own)?),
             (agent, own) => agent.or(own),
         };
         if !names.insert(name.clone()) {

@@ -21,6 +21,8 @@ use serde_json::{Map, Value, json};
 
 /// Maximum number of references that lead to one object.
 const MAX_REFERENCES: usize = 8;
+/// Maximum number of parameters of a path or an operation.
+const MAX_PARAMETERS: usize = 64;
 /// Maximum number of parameters that the description of an operation names.
 const MAX_NAMED_PARAMETERS: usize = 20;
 
@@ -105,7 +107,7 @@ impl<'a> OperationReader<'a> {
             Ok(Err(SchemaError::Unusable(why))) | Err(why) => return Ok(Err(why)),
             Ok(Err(SchemaError::TooLarge(why))) => return Err(why.into()),
         };
-        let mut notes = Vec::new();
+        let mut notes = head.notes;
         let (outputs, output_formats) = match self.output_schema(operation) {
             Ok(output) => output,
             Err(SchemaError::TooLarge(why)) => return Err(why.into()),
@@ -147,7 +149,9 @@ impl<'a> OperationReader<'a> {
         let body = operation.get("requestBody").ok_or("it takes no JSON body")?;
         let body = self.resolve_object(body).map_err(|why| format!("requestBody: {why}"))?.clone();
         let description = text_member(operation, "summary").or_else(|| text_member(operation, "description"));
-        let description = description.unwrap_or_default().to_owned() + &self.parameter_text(item, operation)?;
+        let parameters = self.required_parameters(item, operation)?;
+        let description = description.unwrap_or_default().to_owned() + &parameters.text();
+        let notes = parameters.note(path).into_iter().collect();
         let requirement = requirement_of_operation(operation, self.document)?;
         let name = match text_member(operation, "operationId") {
             Some(id) => operation_name(id),
@@ -156,15 +160,22 @@ impl<'a> OperationReader<'a> {
                 path => operation_name(path),
             },
         };
-        Ok(OperationHead { name, url, body, description: description.trim().to_owned(), requirement })
+        Ok(OperationHead { name, url, body, description: description.trim().to_owned(), requirement, notes })
     }
 
-    /// Returns a text about the parameters that a call must have besides its body: the query and header fields of a call
-    /// reach the agent.
-    fn parameter_text(&self, item: &Map<String, Value>, operation: &Map<String, Value>) -> OperationResult<String> {
+    /// Returns the parameters that a call must have besides its body.
+    fn required_parameters(
+        &self,
+        item: &Map<String, Value>,
+        operation: &Map<String, Value>,
+    ) -> OperationResult<RequiredParameters> {
         let (mut query, mut header) = (Vec::new(), Vec::new());
         for members in [item, operation] {
-            for parameter in members.get("parameters").and_then(Value::as_array).into_iter().flatten() {
+            let parameters = members.get("parameters").and_then(Value::as_array);
+            if parameters.is_some_and(|parameters| parameters.len() > MAX_PARAMETERS) {
+                return Err(format!("it has more than {MAX_PARAMETERS} parameters"));
+            }
+            for parameter in parameters.into_iter().flatten() {
                 let parameter = self.resolve_object(parameter).map_err(|why| format!("parameters: {why}"))?;
                 let name = truncate(text_member(parameter, "name").unwrap_or_default(), 100);
                 if !parameter.get("required").and_then(Value::as_bool).unwrap_or(false) {
@@ -178,11 +189,7 @@ impl<'a> OperationReader<'a> {
                 }
             }
         }
-        let text = |label: &str, names: Vec<String>| match names.as_slice() {
-            [] => String::new(),
-            names => format!(" {label}: {}.", names.get(..MAX_NAMED_PARAMETERS).unwrap_or(names).join(", ")),
-        };
-        Ok(text("Required in the query", query) + &text("Required header fields", header))
+        Ok(RequiredParameters { query, header })
     }
 
     /// Returns the schema of the JSON that the operation takes.
@@ -222,6 +229,36 @@ struct OperationHead {
     body: Map<String, Value>,
     description: String,
     requirement: Option<AuthAlternative>,
+    notes: Vec<String>,
+}
+
+/// The names of the parameters that a call must have.
+struct RequiredParameters {
+    query: Vec<String>,
+    header: Vec<String>,
+}
+
+impl RequiredParameters {
+    /// Returns a text for callers.
+    fn text(&self) -> String {
+        let text = |label: &str, names: &[String]| match names {
+            [] => String::new(),
+            names => format!(" {label}: {}.", names.get(..MAX_NAMED_PARAMETERS).unwrap_or(names).join(", ")),
+        };
+        text("Required in the query", &self.query) + &text("Required header fields", &self.header)
+    }
+
+    /// Returns what operators should know: the query of a call reaches the agent, and header fields only if they say so.
+    fn note(&self, path: &str) -> Option<String> {
+        let names = quote_name(&self.header.join(", "));
+        (!self.header.is_empty()).then(|| {
+            format!(
+                "paths: POST {} requires the header fields {names}, which reach the agent only where forwarded_headers \
+                 lists them",
+                quote_name(path)
+            )
+        })
+    }
 }
 
 /// Returns a schema that contracts can be compiled from: one that cannot be used loses its operation, and not the agent.

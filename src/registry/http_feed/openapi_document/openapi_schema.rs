@@ -64,7 +64,8 @@ pub(super) struct SchemaBundler<'a> {
     components: Option<&'a Map<String, Value>>,
     dialect: SchemaDialect,
     direction: SchemaDirection,
-    converted: BTreeMap<String, Rc<ConvertedSchema>>,
+    /// Those that cannot be converted are kept, too: every operation may refer to them.
+    converted: BTreeMap<String, Result<Rc<ConvertedSchema>, String>>,
     /// Bytes that the schemas of further operations may have.
     remaining_size: usize,
 }
@@ -120,13 +121,13 @@ impl<'a> SchemaBundler<'a> {
     /// Returns a component, converted.
     fn component(&mut self, name: &str) -> Result<Rc<ConvertedSchema>, String> {
         if let Some(converted) = self.converted.get(name) {
-            return Ok(Rc::clone(converted));
+            return converted.clone();
         }
         let schema = self.components.and_then(|components| components.get(name));
         let schema = schema.ok_or_else(|| format!("there is no schema {} in components", quote_name(name)))?;
-        let converted = Rc::new(self.convert(schema)?);
-        self.converted.insert(name.to_owned(), Rc::clone(&converted));
-        Ok(converted)
+        let converted = self.convert(schema).map(Rc::new);
+        self.converted.insert(name.to_owned(), converted.clone());
+        converted
     }
 
     fn convert(&self, schema: &Value) -> Result<ConvertedSchema, String> {

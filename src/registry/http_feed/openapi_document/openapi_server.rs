@@ -31,7 +31,10 @@ pub(super) fn server_url(members: &Map<String, Value>, location: DocumentLocatio
     if url.len() > MAX_URL_LENGTH {
         return Err(format!("servers[0].url: has {} bytes (at most {MAX_URL_LENGTH})", url.len()));
     }
-    let mut url = location.resolve(&url).map_err(|why| format!("servers[0].url: {why}"))?;
+    let mut url = location.resolve(&url).map_err(|why| match servers.first() {
+        Some(_) => format!("servers[0].url: {why}"),
+        None => "servers: is missing (a document that was not read from a URL must name its server)".to_owned(),
+    })?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!("servers[0].url: {} is not a URL over HTTP", quote_name(url.as_str())));
     }

@@ -88,7 +88,7 @@ fn r13_skills_become_operations_with_distinct_names() {
         (json!([{}]), "skills[0].id: is required"),
         (json!(["a"]), "skills[0]: must be an object"),
         (json!({}), "skills: must be an array"),
-        ((0..256).map(|each| skill(&each.to_string())).collect(), "at most 256"),
+        ((0..256).map(|each| skill(&each.to_string())).collect(), "at most 255"),
     ] {
         let why = names(skills).unwrap_err();
         assert!(why.contains(reason), "{why}");
@@ -100,6 +100,19 @@ fn r74_a_card_with_a_numeric_version_is_rejected_with_a_hint() {
     assert!(convert(&card_with("version", json!(1.2))).unwrap_err().contains("write \"1.2\" in quotes"));
     assert!(convert(&card_with("name", json!(""))).unwrap_err().contains("name: is required"));
     assert!(convert(&card_with("url", json!("ftp://x.example/"))).unwrap_err().contains("endpoint"));
+}
+
+#[test]
+fn r127_a_card_of_many_skills_and_tags_is_judged_at_once() {
+    let started = std::time::Instant::now();
+    let tags: Vec<String> = (0..60_000).map(|at| format!("t{at}")).collect();
+    let document =
+        convert(&card_with("skills", json!([{"id": "a", "tags": tags}, {"id": "b", "tags": tags}]))).unwrap();
+    assert_eq!(document["tags"].as_array().unwrap().len(), 60_000);
+    assert!(started.elapsed() < std::time::Duration::from_secs(5), "{:?}", started.elapsed());
+    let skills: Vec<Value> = (0..256).map(|at| json!({"id": format!("s{at}")})).collect();
+    let why = convert(&card_with("skills", skills.into())).unwrap_err();
+    assert!(why.contains("skills: has 256 skills (at most 255)"), "{why}");
 }
 
 #[test]

@@ -268,6 +268,64 @@ fn r127_documents_that_are_larger_than_they_seem_are_refused() {
 }
 
 #[test]
+fn r127_documents_whose_parts_refer_to_each_other_again_and_again_are_refused_at_once() {
+    let started = std::time::Instant::now();
+    // Scopes, and alternatives, for which every operation asks.
+    let scopes: Vec<String> = (0..20_000).map(|at| format!("s{at}")).collect();
+    let secured = |security: Value| {
+        let paths = (0..80).map(|at| (format!("/{at}"), post(json!({})))).collect();
+        let mut document = with_paths(Value::Object(paths));
+        document["security"] = security;
+        document["components"]["securitySchemes"] = json!({"o": {"type": "oauth2"}});
+        document
+    };
+    let why = convert(&secured(json!([{"o": scopes}]))).unwrap_err();
+    assert!(why.reason().contains("more than 100 scopes"), "{why}");
+    let why = convert(&secured(json!(vec![json!({"o": []}); 10_000]))).unwrap_err();
+    assert!(why.reason().contains("more than 64 alternatives"), "{why}");
+    // Operations that have 100 scopes together are the most.
+    let with_scope = |at: usize| {
+        let mut operation = post(json!({}));
+        operation["post"]["security"] = json!([{"o": [format!("s{at}")]}]);
+        (format!("/{at:03}"), operation)
+    };
+    let mut document = with_paths(Value::Object((0..101).map(with_scope).collect()));
+    document["components"]["securitySchemes"] = json!({"o": {"type": "oauth2"}});
+    assert_eq!(operations(&document).len(), 100);
+    // A component that cannot be converted, for every operation.
+    let properties: Map<String, Value> = (0..20_000).map(|at| (format!("p{at}"), json!({}))).collect();
+    let broken = json!({"properties": properties, "not": {"$dynamicRef": "#x"}});
+    let refers = json!({"$ref": "#/components/schemas/B"});
+    let paths = (0..1_000).map(|at| (format!("/{at}"), post(refers.clone()))).collect();
+    let mut document = with_paths(Value::Object(paths));
+    document["components"]["schemas"]["B"] = broken;
+    assert!(convert(&document).unwrap_err().reason().contains("$dynamicRef is not supported"));
+    // Many paths with one item of many parameters.
+    let parameter = json!({"name": "p", "in": "query", "required": true});
+    let paths: Map<String, Value> =
+        (0..4_000).map(|at| (format!("/{at}"), json!({"$ref": "#/components/x/i"}))).collect();
+    let mut document = with_paths(Value::Object(paths));
+    let mut item = post(json!({}));
+    item["parameters"] = json!(vec![parameter; 10_000]);
+    document["components"]["x"] = json!({"i": item});
+    let why = convert(&document).unwrap_err();
+    assert!(why.reason().contains("more than 2048 operations"), "{why}");
+    assert!(started.elapsed() < std::time::Duration::from_secs(20), "{:?}", started.elapsed());
+}
+
+#[test]
+fn r13_a_required_header_field_is_noted_for_operators() {
+    let mut operation = post(json!({}));
+    operation["post"]["parameters"] = json!([{"name": "X-Tenant", "in": "header", "required": true}]);
+    let document = with_paths(json!({"/a": operation}));
+    assert!(notes(&document)[0].contains("requires the header fields 'X-Tenant'"), "{:?}", notes(&document));
+    let mut operation = post(json!({}));
+    operation["post"]["parameters"] = json!(vec![json!({"name": "a", "in": "query"}); 65]);
+    let why = convert(&with_paths(json!({"/a": operation}))).unwrap_err();
+    assert!(why.reason().contains("it has more than 64 parameters"), "{why}");
+}
+
+#[test]
 fn r62_documents_of_other_versions_and_without_a_server_are_refused() {
     let with = |pointer: &str, value: Value| {
         let mut document = document();
@@ -277,6 +335,7 @@ fn r62_documents_of_other_versions_and_without_a_server_are_refused() {
     for (document, reason, is_unsupported) in [
         (with("openapi", json!("3.2.0")), "version '3.2.0'", true),
         (json!({"swagger": "2.0", "info": {"title": "x"}, "paths": {}}), "version '2.0'", true),
+        (with("openapi", json!(3.1)), "openapi: 3.1 is a number (write it in quotes)", false),
         (with("paths", json!({})), "paths is empty", true),
         (with("paths", json!([])), "paths: must be an object", false),
         (with("info", json!({})), "info.title: is required", false),
@@ -297,6 +356,9 @@ fn r62_documents_of_other_versions_and_without_a_server_are_refused() {
     without.as_object_mut().unwrap().remove("servers");
     assert_eq!(convert(&without).unwrap().document["endpoint"], "https://registry.example/");
     let why = convert_unlocated(without.as_object().unwrap()).unwrap_err();
-    assert!(why.reason().contains("must be absolute"), "{why}");
+    assert!(why.reason().contains("servers: is missing"), "{why}");
+    let mut numbered = document();
+    numbered["info"]["version"] = json!(1.5);
+    assert_eq!(convert(&numbered).unwrap().document["version"], "1.5");
     assert!(!openapi_document::is_openapi_document(agent("a").as_object().unwrap()));
 }
