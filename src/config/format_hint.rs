@@ -13,6 +13,19 @@ pub(super) fn add_format_hint(path: &str, message: String) -> String {
     }
 }
 
+/// Appends where a key belongs, if `path` is a rule's key that stands one level too high.
+pub(super) fn add_place_hint(path: &str, message: String) -> String {
+    let key = path.strip_prefix("agents.rules[").and_then(|rest| rest.split_once("].")).map(|(_, key)| key);
+    let is_setting = |key: &str| {
+        let root = super::gateway_config::json_schema();
+        root.pointer("/$defs/TransportConfig/properties").is_some_and(|settings| settings.get(key).is_some())
+    };
+    match key.filter(|key| message.starts_with("unknown field") && is_setting(key)) {
+        Some(key) => format!("unknown field '{key}' (write it below settings: settings: {{{key}: …}})"),
+        None => message,
+    }
+}
+
 /// Returns the schema's description of the value at `path`, if the value is a string that must match a pattern.
 fn format_description(path: &str) -> Option<String> {
     let root = super::gateway_config::json_schema();
@@ -33,4 +46,19 @@ fn format_description(path: &str) -> Option<String> {
     schema.get("pattern")?;
     let mut letters = schema.get("description")?.as_str()?.trim_end_matches('.').chars();
     Some(letters.next()?.to_lowercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_beside_its_section_is_named_with_its_place() {
+        let message = || "unknown field 'timeouts', expected one of 'agents', 'settings'".to_owned();
+        let hinted = add_place_hint("agents.rules[1].timeouts", message());
+        assert_eq!(hinted, "unknown field 'timeouts' (write it below settings: settings: {timeouts: …})");
+        for path in ["agents.timeouts", "agents.rules[1].nonsense", "agents.rules[1].settings.timeouts"] {
+            assert_eq!(add_place_hint(path, message()), message(), "{path}");
+        }
+    }
 }

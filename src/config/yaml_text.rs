@@ -161,7 +161,7 @@ impl ConfigText {
     /// Adds to a problem its line or the variable that set the value, and a hint about the format.
     pub(super) fn locate_problem(&self, path: &str, message: String) -> ConfigProblem {
         let (line, variable) = self.locate(path);
-        let message = format_hint::add_format_hint(path, message);
+        let message = format_hint::add_place_hint(path, format_hint::add_format_hint(path, message));
         let message = match variable {
             Some(variable) => format!("{message} (set by the environment variable {variable})"),
             None => message,

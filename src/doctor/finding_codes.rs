@@ -239,7 +239,7 @@ finding_codes! {
     EndpointInPlaintext = "GP0709", Error, "an agent's endpoint is not encrypted beyond this machine",
         "use https, or set allow_plaintext: true in the settings of the agent";
     DocumentUnsupported = "GP0710", Info, "a document describes something that the gateway does not call",
-        "nothing; to call an MCP server, let its API pass with api: {preset: mcp} in a rule";
+        "nothing, or what the reason says; an MCP server is called with api: {preset: mcp} in a rule";
 
     NameNotResolved = "GP0800", Error, "the name of an agent's server does not resolve",
         "correct the host of the endpoint, or the DNS record";

@@ -58,7 +58,9 @@ impl AgentSourcesConfig {
             let name = match source {
                 SourceConfig::Files(path) => {
                     if let Err(why) = std::fs::metadata(path) {
-                        problems.push(format!("sources[{at}]: {} cannot be read ({why})", path.display()));
+                        let is_url = path.to_string_lossy().contains(":/");
+                        let hint = if is_url { "; write {kind: …, url: …} for a source at a URL" } else { "" };
+                        problems.push(format!("sources[{at}]: {} cannot be read ({why}{hint})", path.display()));
                     }
                     path.display().to_string()
                 }
