@@ -190,7 +190,8 @@ mod tests {
 
     #[test]
     fn an_event_has_its_last_name_and_may_have_no_data() {
-        let events: Vec<_> = ServerSentEvent::read_complete(b"event: a\nevent: b\ndata: x\n\nevent: c\n\nevent: d").collect();
+        let events: Vec<_> =
+            ServerSentEvent::read_complete(b"event: a\nevent: b\ndata: x\n\nevent: c\n\nevent: d").collect();
         assert_eq!(events.len(), 2);
         assert_eq!((events[0].name.as_deref(), events[0].data.as_deref()), (Some(&b"b"[..]), Some(&b"x"[..])));
         assert_eq!((events[1].name.as_deref(), events[1].data.as_deref()), (Some(&b"c"[..]), None));

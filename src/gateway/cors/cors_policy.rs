@@ -15,7 +15,7 @@ const ALLOWED_HEADERS: &str = "Accept, Authorization, Content-Type, Idempotency-
 /// Response headers that pages may read besides the CORS-safelisted ones.
 const EXPOSED_HEADERS: &str = "X-Request-ID, X-Session-ID, X-Task-ID, X-Agent-Version, RateLimit, RateLimit-Policy, \
     Retry-After, Location, ETag, Link, WWW-Authenticate, Deprecation, Sunset, Mcp-Session-Id, Preference-Applied, \
-    Idempotent-Replayed";
+    Idempotent-Replayed, X-Should-Retry";
 
 /// Methods that pages may use.
 const ALLOWED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE";

@@ -156,7 +156,10 @@ pub(super) fn no_text() -> Fault {
 
 /// Returns the fault for an answer that calls tools of its caller.
 fn calls_tools() -> Fault {
-    Fault::new(FaultCode::AgentError, "The agent's answer calls tools, which are not passed on (an agent answers with text)")
+    Fault::new(
+        FaultCode::AgentError,
+        "The agent's answer calls tools, which are not passed on (an agent answers with text)",
+    )
 }
 
 /// The text of a message, and the refusal beside it.
@@ -285,7 +288,10 @@ mod tests {
     #[test]
     fn a_completion_of_the_agent_says_why_it_ends_and_its_refusal_is_a_text() {
         let cut = json!({"choices": [{"message": {"content": "H"}, "finish_reason": "length"}]});
-        assert_eq!((whole(&cut).unwrap().text.as_str(), whole(&cut).unwrap().finish), ("H", Some(FinishReason::Length)));
+        assert_eq!(
+            (whole(&cut).unwrap().text.as_str(), whole(&cut).unwrap().finish),
+            ("H", Some(FinishReason::Length))
+        );
         let filtered = json!({"choices": [{"message": {"content": null}, "finish_reason": "content_filter"}]});
         let filtered = whole(&filtered).unwrap();
         assert_eq!((filtered.text.as_str(), filtered.finish), ("", Some(FinishReason::ContentFilter)));
@@ -314,7 +320,9 @@ mod tests {
             json!({"delta": {}, "finish_reason": "tool_calls"}),
         ] {
             let answer = json!({"choices": [choice]}).to_string();
-            for fault in [AgentAnswer::from_body(answer.as_bytes(), None), AgentAnswer::from_event(answer.as_bytes(), None)] {
+            for fault in
+                [AgentAnswer::from_body(answer.as_bytes(), None), AgentAnswer::from_event(answer.as_bytes(), None)]
+            {
                 let fault = fault.unwrap_err();
                 assert_eq!(fault.http_status(), 502);
                 assert!(fault.message().contains("calls tools"), "{answer}");
@@ -371,7 +379,9 @@ mod tests {
     #[test]
     fn parts_are_appended_and_the_last_reason_counts() {
         let mut answer = AgentAnswer::default();
-        for data in [r#"{"delta": "a"}"#, r#"{"choices": [{"delta": {"refusal": "b"}, "finish_reason": "length"}]}"#, "c"] {
+        for data in
+            [r#"{"delta": "a"}"#, r#"{"choices": [{"delta": {"refusal": "b"}, "finish_reason": "length"}]}"#, "c"]
+        {
             answer.append(event(data));
         }
         assert_eq!((answer.text.as_str(), answer.refusal.as_deref()), ("abc", Some("b")));

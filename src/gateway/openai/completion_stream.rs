@@ -161,11 +161,7 @@ mod tests {
     }
 
     fn part(text: &str) -> AgentAnswer {
-        AgentAnswer {
-            text: text.to_owned(),
-            usage: Some(TokenUsage { input: 1, output: 2 }),
-            ..AgentAnswer::default()
-        }
+        AgentAnswer { text: text.to_owned(), usage: Some(TokenUsage { input: 1, output: 2 }), ..AgentAnswer::default() }
     }
 
     #[test]

@@ -84,7 +84,9 @@ impl Message {
         let content = message.get("content").unwrap_or(&Value::Null);
         if role == "assistant" && content.is_null() {
             let calls = ["tool_calls", "function_call"].into_iter().find(|name| {
-                message.get(name).is_some_and(|calls| !calls.is_null() && calls.as_array().is_none_or(|list| !list.is_empty()))
+                message
+                    .get(name)
+                    .is_some_and(|calls| !calls.is_null() && calls.as_array().is_none_or(|list| !list.is_empty()))
             });
             if let Some(name) = calls {
                 let place = format!("{place}.{name}");
