@@ -301,7 +301,7 @@ async fn r45_a_call_with_an_idempotency_key_is_made_once() {
         let number = counter.fetch_add(1, Relaxed);
         match request.json()["messages"][0]["content"].as_str() {
             Some("fail") => http_response("500 Internal Server Error", "text/plain", "Traceback"),
-            Some("busy") if number % 2 == 0 => http_response("503 Service Unavailable", "text/plain", "busy"),
+            Some("busy") if number.is_multiple_of(2) => http_response("503 Service Unavailable", "text/plain", "busy"),
             Some("rpc") => json_response(&json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "no"}})),
             _ => json_response(&json!({"output": format!("answer {number}")})),
         }
