@@ -216,6 +216,18 @@ impl Fault {
         self.0.progress
     }
 
+    /// Returns whether the agent certainly did not execute the call: it received nothing, or refused it. Only for faults of
+    /// calls that were sent to an agent, or could not be.
+    pub fn is_never_executed(&self) -> bool {
+        match self.progress() {
+            Some(CallProgress::NotSent) => true,
+            Some(CallProgress::PossiblySent) => false,
+            None => {
+                matches!(self.code(), FaultCode::AgentUnavailable | FaultCode::Overloaded | FaultCode::RateLimited)
+            }
+        }
+    }
+
     /// Returns the code.
     pub fn code(&self) -> FaultCode {
         self.0.code

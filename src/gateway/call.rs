@@ -142,6 +142,11 @@ impl Call {
         now
     }
 
+    /// Returns whether the caller was refused at the agent that it named, or the agent does not exist.
+    pub(super) fn is_access_refused(&self) -> bool {
+        self.access_refusal.is_some()
+    }
+
     /// Records that the agent has sent what the gateway waited for, or has failed.
     pub(super) fn record_reply(&mut self) {
         self.stats.replied_at = Some(Instant::now());

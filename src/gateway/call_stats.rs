@@ -17,3 +17,10 @@ pub(super) struct CallStats {
     /// When the agent sent what the gateway had waited for, until the head of the response is written.
     pub(super) replied_at: Option<Instant>,
 }
+
+impl CallStats {
+    /// Returns whether an attempt was made to send the call to the agent.
+    pub(super) fn is_sent(&self) -> bool {
+        self.gateway_duration.is_some()
+    }
+}

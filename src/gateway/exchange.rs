@@ -12,7 +12,7 @@ use super::{
     fault_page::{self, FaultFormat},
     gateway_state::{ConfigSnapshot, Gateway},
     header_names::REQUEST_ID,
-    openai::to_openai_error,
+    openai::{SHOULD_RETRY, should_retry, to_openai_error},
     path_router,
     refused_json_rpc::record_refused_json_rpc,
     response::{CompleteReply, forbid_shared_caching, restrict_documents},
@@ -292,6 +292,10 @@ fn fault_response(call: &Call, fault: &Fault, format: FaultFormat) -> (ResponseH
     }
     if let Some(secs) = fault.retry_after_secs() {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(secs));
+    }
+    if format.is_openai {
+        let value = if should_retry(fault, call.stats.is_sent()) { "true" } else { "false" };
+        headers.insert(SHOULD_RETRY, HeaderValue::from_static(value));
     }
     for (name, value) in fault.headers() {
         append_if_valid(&mut headers, name, value);

@@ -15,7 +15,7 @@ use crate::{
     contract::{self, HeavyCheckPool},
     directory::AgentDirectory,
     explain::RecentDecisions,
-    fault::{ErrorFormat, Fault, FaultCode, Violation},
+    fault::{CallProgress, ErrorFormat, Fault, FaultCode, Violation},
     idempotency::IdempotencyKeys,
     limit::CallLimiter,
     registry::{Catalogue, OnDemandCatalogue},
@@ -126,6 +126,7 @@ impl Gateway {
         self.metrics.record_event(Event::CallCutOff);
         Fault::new(FaultCode::AgentUnavailable, "The gateway was stopped before the call ended")
             .with_detail("the call was cut off at shutdown.drain_timeout")
+            .with_progress(CallProgress::PossiblySent)
     }
 
     /// Counts and logs violations of a contract that is not enforced.

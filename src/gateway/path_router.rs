@@ -149,6 +149,11 @@ const API_PATHS: [&str; 2] = ["/agents/{id}/api", "/agents/{id}/api/{*path}"];
 const OPENAI_PATHS: [&str; 4] =
     ["/openai/v1/models", "/openai/v1/models/{id}", "/openai/v1/chat/completions", "/openai/v1/responses"];
 
+/// The member of a fault with the code that OpenAI's clients read, where it does not follow from the fault's own.
+pub(super) const OPENAI_CODE_MEMBER: &str = "openai_code";
+/// OpenAI's code for an unknown path.
+const UNKNOWN_URL: &str = "unknown_url";
+
 /// The segment after the id in the paths to which clients append the path of a name.
 const DESCRIPTOR_SEGMENT: &str = "agent.json";
 
@@ -208,7 +213,7 @@ pub(super) fn route_template(path: &str) -> Option<&'static str> {
 pub(super) fn match_request<'a>(method: &Method, path: &'a str) -> Result<RequestKind<'a>> {
     let whole_path = path;
     let path = path.strip_suffix('/').filter(|path| !path.is_empty()).unwrap_or(path);
-    let matched = PATH_ROUTER.at(path).map_err(|_| path_not_found())?;
+    let matched = PATH_ROUTER.at(path).map_err(|_| unknown_path(whole_path))?;
     let (id, operation) = (matched.params.get("id"), matched.params.get("operation"));
     // R68: `/agents/{id}@{version}/invoke`; an id never contains `@`.
     let (id, version) = match id.and_then(|id| id.split_once('@')) {
@@ -301,7 +306,17 @@ fn openai_request(method: &Method, path: &str, id: Option<&str>) -> Result<OpenA
 
 /// Returns whether the faults at this path are those that OpenAI's clients read.
 pub(super) fn is_openai_path(path: &str) -> bool {
-    path.starts_with("/openai/v1/")
+    path.strip_prefix("/openai/v1").is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Returns the fault for a path that matches nothing.
+fn unknown_path(path: &str) -> Fault {
+    if !is_openai_path(path) {
+        return path_not_found();
+    }
+    let message = "There is nothing at this path (OpenAI's API has /openai/v1/models, /openai/v1/chat/completions and \
+                   /openai/v1/responses here)";
+    Fault::new(FaultCode::NotFound, message).with_member(OPENAI_CODE_MEMBER, UNKNOWN_URL.into())
 }
 
 fn task_request(method: &Method, methods: &[Method], path: &str) -> Result<TaskRequest> {

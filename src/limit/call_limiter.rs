@@ -220,6 +220,18 @@ impl CallLimiter {
         self.store.inspect(&policy.draw_of_caller(key)).map(LimitInspection::new)
     }
 
+    /// Refuses a caller whose rate or quota is exhausted, before anything else of its call is known. Charges nothing.
+    ///
+    /// # Errors
+    /// 429 for the first limit that is exceeded.
+    pub fn check_caller(&self, key: &RateLimitKey<'_>) -> StoreAnswer<'_, Result<(), Fault>> {
+        let policy = self.policy.load();
+        self.store.inspect(&policy.draw_of_caller(key)).map(|results| {
+            let refusal = results.into_iter().find_map(Result::err);
+            refusal.map_or(Ok(()), |refusal| Err(self.record_refusal(refusal, None)))
+        })
+    }
+
     /// Counts a directory request as a call of the caller; a search also counts against the search rate.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, ranges of addresses, globs, paths
 //! and references to secrets. Also the formats that several modules read and write: strict JSON, percent-encoding,
-//! `Accept`, HTTP dates, hosts, paths, entity tags, SHA-256, the validity of certificates, answers of stores, counts of what
+//! `Accept`, HTTP dates, server-sent events, hosts, paths, entity tags, SHA-256, the validity of certificates, answers of stores, counts of what
 //! clients hold, and characters that deceive readers. And the secrets that the gateway holds, which are removed from logs and answers. Only
 //! [`SecretRef::load`], [`FileStamp::read`] and [`CertificateValidity::of_file`] do I/O.
 
@@ -17,6 +17,7 @@ mod counted_noun;
 mod deceptive_text;
 mod duration;
 mod etag;
+mod event_reader;
 mod file_stamp;
 mod glob;
 mod host_name;
@@ -47,6 +48,7 @@ pub use counted_noun::format_count;
 pub use deceptive_text::is_deceptive;
 pub use duration::ConfigDuration;
 pub use etag::etag;
+pub use event_reader::{EventReader, ServerSentEvent};
 pub use file_stamp::FileStamp;
 pub use glob::Glob;
 pub use host_name::{host_without_port, is_loopback_authority, is_loopback_host, parse_ip_literal, strip_brackets};

@@ -104,7 +104,7 @@ impl AdmissionRequest<'_> {
     /// 400 for a malformed key.
     pub(super) fn idempotency_key(&self, config: &ConfigSnapshot) -> Result<Option<String>> {
         let headers = self.caller.headers;
-        if self.source != CallSource::HttpRequest
+        if !matches!(self.source, CallSource::HttpRequest | CallSource::TranslatedRequest)
             || !headers.contains_key(idempotency::IDEMPOTENCY_KEY)
             || !config.idempotency.is_enabled()
         {

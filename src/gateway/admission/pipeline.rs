@@ -314,7 +314,7 @@ impl AdmissionPipeline<'_> {
     ///
     /// # Errors
     /// 503 when the call is shed.
-    fn check_load(&self, record: &mut impl AdmissionRecorder, caller: &Caller) -> Result<()> {
+    pub(in crate::gateway) fn check_load(&self, record: &mut impl AdmissionRecorder, caller: &Caller) -> Result<()> {
         if record.is_exempt_from_shedding() {
             return Ok(());
         }
@@ -322,6 +322,25 @@ impl AdmissionPipeline<'_> {
             return record.record_shed_share(self.gateway.limits.inspect_shedding(caller.tier.as_deref()));
         }
         self.gateway.limits.shed_by_tier(caller.tier.as_deref())
+    }
+
+    /// Refuses a caller whose rate or quota is exhausted already, whatever it calls. Charges nothing.
+    ///
+    /// # Errors
+    /// 429.
+    pub(in crate::gateway) async fn check_caller_limits(
+        &self,
+        record: &mut impl AdmissionRecorder,
+        caller: &Caller,
+        address: IpAddr,
+    ) -> Result<()> {
+        let (limits, account) = (&self.gateway.limits, rate_limit_account(caller, address));
+        if !record.is_dry_run() {
+            return limits.check_caller(&account).await;
+        }
+        let inspection = limits.inspect_for_caller(&account).await;
+        // The limits of a caller that passes are recorded with those of the agent.
+        if inspection.result.is_err() { record.record_limits(inspection).map(drop) } else { Ok(()) }
     }
 
     /// Authenticates and limits the caller of a request that the gateway answers itself (steps 6 and 7).

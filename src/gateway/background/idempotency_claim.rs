@@ -1,7 +1,7 @@
 //! Step 9: a call with a repeated idempotency key gets the stored response of the first call, or waits for it (R45).
 
 use crate::{
-    fault::{CallProgress, Fault, FaultCode},
+    fault::{Fault, FaultCode},
     gateway::{call::CallResult, exchange::Exchange, header_names::IDEMPOTENT_REPLAYED, response::CompleteReply},
     idempotency::{FirstCallClaim, FirstOutcome, KeyLookup, KeyedRequest},
     telemetry::{Event, LimitKind},
@@ -92,15 +92,6 @@ pub(in crate::gateway) fn replayed_reply(outcome: FirstOutcome) -> Result<Comple
                         stored an answer, and the agent may have executed the call";
             Err(Fault::new(FaultCode::Conflict, text))
         }
-    }
-}
-
-/// Returns whether the agent certainly did not execute the call.
-pub(in crate::gateway) fn is_never_executed(fault: &Fault) -> bool {
-    match fault.progress() {
-        Some(CallProgress::NotSent) => true,
-        Some(CallProgress::PossiblySent) => false,
-        None => matches!(fault.code(), FaultCode::AgentUnavailable | FaultCode::Overloaded | FaultCode::RateLimited),
     }
 }
 

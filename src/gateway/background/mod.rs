@@ -5,5 +5,8 @@ mod idempotency_claim;
 mod idempotent_call;
 
 pub(super) use background_call::{BackgroundCall, BackgroundReply, run_isolated};
-pub(super) use idempotency_claim::{ClaimOutcome, ScopedKey, claim_key, is_never_executed, replayed_reply};
-pub(super) use idempotent_call::{KeyOutcome, claim_or_replay, run_first_call};
+pub(super) use idempotency_claim::{ClaimOutcome, ScopedKey, claim_key, replayed_reply};
+pub(super) use idempotent_call::{
+    KeyOutcome, KeyedCall, KeyedOutcome, ReportedFailures, claim_or_find, claim_or_replay, make_first_call,
+    run_first_call, settle_streamed,
+};

@@ -126,11 +126,7 @@ impl ExplainedCall<'_> {
         dry_run.begin_step(DecisionStep::Query);
         let query = agent_query(&head, &checked, location)?;
         dry_run.begin_step(DecisionStep::IdempotencyKey);
-        let key_detail = match checked.idempotency_key() {
-            Some(_) => "not looked up: a stored answer, or a call in progress with this key, would decide",
-            None => "the call has no key",
-        };
-        dry_run.skip(DecisionStep::IdempotencyKey, key_detail);
+        skip_key(dry_run, &checked);
         let is_json = query.is_input || matches!(checked.input, CallInput::Batch(_));
         let sent = SentRequest { head: &head, is_json, query: query.forwarded.as_deref(), body_length };
         self.decide_agent(dry_run, prepared, &checked, sent)
@@ -147,7 +143,7 @@ impl ExplainedCall<'_> {
         let admission = AdmissionPipeline { gateway, config };
         let mut head = prepared.request.head.clone();
         let context = caller_context(prepared, &head.headers);
-        let caller = openai::authenticate(admission, dry_run, &context).await?;
+        let caller = openai::check_caller(admission, dry_run, &context).await?;
         let account = rate_limit_account(&caller, prepared.address);
         let account = BodyAccount { limits: &gateway.limits, client: account.client() };
         let incoming = IncomingBody::new(&mut prepared.request, dry_run.arrived_at() + EXPLAINED_BODY_TIMEOUT);
@@ -155,7 +151,7 @@ impl ExplainedCall<'_> {
         let context = caller_context(prepared, &head.headers);
         let checked = openai::check_call(admission, dry_run, context, &request).await?;
         dry_run.skip(DecisionStep::Task, "a completion becomes no task");
-        dry_run.skip(DecisionStep::IdempotencyKey, "a completion has no key");
+        skip_key(dry_run, &checked);
         openai::set_agent_headers(&mut head.headers, &request);
         let body_length = checked.input.complete_bytes().map_or(0, <[u8]>::len);
         let sent = SentRequest { head: &head, is_json: false, query: None, body_length };
@@ -281,6 +277,15 @@ fn inspect_concurrency(
     }
     dry_run.add_detail(DecisionStep::Concurrency, detail);
     Ok(())
+}
+
+/// Notes that a dry run does not look up the idempotency key.
+fn skip_key(dry_run: &mut DryRun<'_>, checked: &CheckedCall) {
+    let detail = match checked.idempotency_key() {
+        Some(_) => "not looked up: a stored answer, or a call in progress with this key, would decide",
+        None => "the call has no key",
+    };
+    dry_run.skip(DecisionStep::IdempotencyKey, detail);
 }
 
 /// Notes what the input is.

@@ -2,6 +2,7 @@
 
 use super::{
     agent_answer::{AgentAnswer, TokenUsage},
+    finish_reason::FinishReason,
     json_object::with_member,
 };
 use serde_json::{Value, json};
@@ -26,9 +27,9 @@ pub(super) fn chat_completion(identity: &AnswerIdentity, answer: &AgentAnswer) -
         "model": identity.model,
         "choices": [{
             "index": 0,
-            "message": {"role": "assistant", "content": answer.text, "refusal": null},
+            "message": {"role": "assistant", "content": answer.text, "refusal": answer.refusal},
             "logprobs": null,
-            "finish_reason": "stop",
+            "finish_reason": answer.finish.unwrap_or_default().as_str(),
         }],
     });
     match answer.usage {
@@ -38,14 +39,19 @@ pub(super) fn chat_completion(identity: &AnswerIdentity, answer: &AgentAnswer) -
 }
 
 /// Returns a chunk with a part of the text; the first one also has the role.
-pub(super) fn chat_chunk(identity: &AnswerIdentity, text: &str, is_first: bool) -> Value {
-    let delta = if is_first { json!({"role": "assistant", "content": text}) } else { json!({"content": text}) };
+pub(super) fn chat_chunk(identity: &AnswerIdentity, part: &AgentAnswer, is_first: bool) -> Value {
+    let delta = json!({"content": part.text});
+    let delta = if is_first { with_member(delta, "role", "assistant") } else { delta };
+    let delta = match &part.refusal {
+        Some(refusal) => with_member(delta, "refusal", refusal.as_str()),
+        None => delta,
+    };
     chunk(identity, json!([{"index": 0, "delta": delta, "logprobs": null, "finish_reason": null}]))
 }
 
 /// Returns the chunk that ends the text.
-pub(super) fn last_chat_chunk(identity: &AnswerIdentity) -> Value {
-    chunk(identity, json!([{"index": 0, "delta": {}, "logprobs": null, "finish_reason": "stop"}]))
+pub(super) fn last_chat_chunk(identity: &AnswerIdentity, finish: FinishReason) -> Value {
+    chunk(identity, json!([{"index": 0, "delta": {}, "logprobs": null, "finish_reason": finish.as_str()}]))
 }
 
 /// Returns the chunk with the usage, which has no choice.

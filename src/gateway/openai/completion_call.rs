@@ -3,6 +3,7 @@
 use super::{
     completion_request::{CompletionEndpoint, CompletionRequest},
     input_mapping::to_input,
+    model_name::ModelName,
 };
 use crate::{
     auth::Caller,
@@ -24,20 +25,25 @@ use http::{HeaderMap, HeaderValue, header};
 use serde_json::Value;
 use std::{num::NonZeroU32, sync::Arc};
 
-/// Authenticates the caller before the body is read: others make the gateway hold no body.
+/// Checks the caller before the body is read, as far as that is possible without the agent: callers without a credential,
+/// whose calls are shed or whose rate is exhausted make the gateway hold no body. Nothing is charged.
 ///
 /// # Errors
-/// 401, or the failure of an issuer.
-pub(in crate::gateway) async fn authenticate(
+/// 401, 429, 503, or the failure of an issuer.
+pub(in crate::gateway) async fn check_caller(
     admission: AdmissionPipeline<'_>,
     record: &mut impl AdmissionRecorder,
-    caller: &CallerContext<'_>,
+    context: &CallerContext<'_>,
 ) -> Result<Arc<Caller>> {
     record.begin_step(DecisionStep::Authentication);
     let auth = &admission.config.auth;
     let allow_anonymous = auth.anonymous_caller().grants.has_grant();
-    let caller = auth.authenticate_or_anonymous(&caller.presented_credentials(), allow_anonymous).await?;
+    let caller = auth.authenticate_or_anonymous(&context.presented_credentials(), allow_anonymous).await?;
     record.record_caller(&caller);
+    record.begin_step(DecisionStep::LoadShedding);
+    admission.check_load(record, &caller)?;
+    record.begin_step(DecisionStep::RateLimits);
+    admission.check_caller_limits(record, &caller, context.address).await?;
     record.begin_step(DecisionStep::Input);
     Ok(caller)
 }
@@ -82,8 +88,7 @@ async fn authorize(
     caller: CallerContext<'_>,
     request: &CompletionRequest,
 ) -> Result<AuthorizedCall> {
-    let (agent, version) =
-        request.model.split_once('@').map_or((&*request.model, None), |(agent, version)| (agent, Some(version)));
+    let ModelName { agent, version } = ModelName::from(&*request.model);
     // Only the name of the operation is read before the caller is authorised.
     let route = admission.gateway.catalogue.load().get(agent).cloned();
     let operation = route.as_ref().and_then(|route| route.openai.as_ref()?.operation.as_deref());

@@ -68,12 +68,11 @@ impl CompletionEndpoint {
             }
             Self::Responses => parse_input(body)?,
         };
-        let includes_usage = body.get("stream_options").and_then(|options| options.get("include_usage")?.as_bool());
         Ok(CompletionRequest {
             model: model.to_owned(),
             conversation,
             stream: flag(body, "stream")?,
-            includes_usage: includes_usage.unwrap_or(false),
+            includes_usage: includes_usage(body)?,
         })
     }
 
@@ -99,9 +98,10 @@ impl CompletionEndpoint {
 fn is_neutral(name: &str, value: &Value) -> bool {
     match (name, value) {
         (_, Value::Null) => true,
-        ("n", Value::Number(number)) => number.as_u64() == Some(1),
+        ("n", Value::Number(number)) => number.as_f64() == Some(1.0),
         ("logprobs" | "background", Value::Bool(is_on)) => !is_on,
-        ("top_logprobs", Value::Number(number)) => number.as_u64() == Some(0),
+        ("top_logprobs", Value::Number(number)) => number.as_f64() == Some(0.0),
+        ("stop", Value::String(text)) => text.is_empty(),
         ("tools" | "functions" | "include" | "stop", Value::Array(items)) => items.is_empty(),
         ("logit_bias", Value::Object(biases)) => biases.is_empty(),
         ("tool_choice" | "function_call", Value::String(choice)) => matches!(&**choice, "none" | "auto"),
@@ -153,6 +153,22 @@ fn flag(body: &Map<String, Value>, name: &str) -> Result<bool> {
     }
 }
 
+/// Reads whether the stream of a chat completion ends with the usage.
+fn includes_usage(body: &Map<String, Value>) -> Result<bool> {
+    match body.get("stream_options") {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Object(options)) => match options.get("include_usage") {
+            None | Some(Value::Null) => Ok(false),
+            Some(Value::Bool(flag)) => Ok(*flag),
+            Some(_) => {
+                let name = "stream_options.include_usage";
+                Err(refuse(format!("{name} must be true or false"), name))
+            }
+        },
+        Some(_) => Err(refuse("stream_options must be an object".to_owned(), "stream_options")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +188,13 @@ mod tests {
         }));
         let request = request.unwrap();
         assert_eq!((request.model.as_str(), request.stream, request.includes_usage), ("planner", true, true));
+        for parameters in [
+            json!({"n": 1.0, "top_logprobs": 0.0, "stop": ""}),
+            json!({"stream_options": null}),
+            json!({"stream_options": {"include_obfuscation": false, "include_usage": null}}),
+        ] {
+            assert!(!chat(parameters).unwrap().includes_usage);
+        }
     }
 
     #[test]
@@ -179,6 +202,7 @@ mod tests {
         for (name, value) in [
             ("tools", json!([{"type": "function"}])),
             ("n", json!(2)),
+            ("n", json!(1.5)),
             ("response_format", json!({"type": "json_object"})),
             ("logprobs", json!(true)),
             ("stop", json!(["x"])),
@@ -195,7 +219,14 @@ mod tests {
         }
         assert!(CompletionEndpoint::ChatCompletions.parse(&json!([])).is_err());
         assert!(CompletionEndpoint::ChatCompletions.parse(&json!({"messages": []})).is_err());
-        assert!(chat(json!({"stream": "yes"})).is_err());
+        for (parameters, name) in [
+            (json!({"stream": "yes"}), "stream"),
+            (json!({"stream_options": 5}), "stream_options"),
+            (json!({"stream_options": {"include_usage": 5}}), "stream_options.include_usage"),
+        ] {
+            let fault = chat(parameters).unwrap_err();
+            assert!(fault.extra_members().any(|member| member == ("param", &json!(name))), "{name}");
+        }
     }
 
     #[test]

@@ -32,16 +32,14 @@ impl Conversation {
         if items.len() > MAX_MESSAGES {
             return Err(refuse(format!("{member} has more than {MAX_MESSAGES} messages"), member));
         }
-        let messages = items.iter().enumerate().map(|(at, item)| {
-            let place = format!("{member}[{at}]");
-            let role = item.get("role").and_then(Value::as_str).unwrap_or("user");
-            if !matches!(role, "system" | "developer" | "user" | "assistant") {
-                return Err(refuse(format!("{place}.role: messages of the role {role} cannot be passed on"), &place));
-            }
-            let text = text_of(item.get("content").unwrap_or(&Value::Null), &format!("{place}.content"))?;
-            Ok(Message { role: role.into(), text })
-        });
-        Ok(Self { messages: messages.collect::<Result<_>>()? })
+        let mut messages = Vec::with_capacity(items.len());
+        for (at, item) in items.iter().enumerate() {
+            messages.extend(Message::parse(item, &format!("{member}[{at}]"))?);
+        }
+        if messages.is_empty() {
+            return Err(refuse(format!("{member} has no message with a text"), member));
+        }
+        Ok(Self { messages })
     }
 
     /// Returns a conversation of one message of the user.
@@ -68,6 +66,36 @@ impl Conversation {
     /// Returns the messages as a list with `role` and `content`.
     pub(super) fn to_messages(&self) -> Value {
         self.messages.iter().map(|message| json!({"role": message.role, "content": message.text})).collect()
+    }
+}
+
+impl Message {
+    /// Reads a message; `None` for one of the assistant without a text, which SDKs keep in their histories.
+    fn parse(message: &Value, place: &str) -> Result<Option<Self>> {
+        let at_role = format!("{place}.role");
+        let role = match message.get("role") {
+            None => "user",
+            Some(Value::String(role)) => role,
+            Some(_) => return Err(refuse(format!("{at_role} must be a text"), &at_role)),
+        };
+        if !matches!(role, "system" | "developer" | "user" | "assistant") {
+            return Err(refuse(format!("{at_role}: messages of the role {role} cannot be passed on"), &at_role));
+        }
+        let content = message.get("content").unwrap_or(&Value::Null);
+        if role == "assistant" && content.is_null() {
+            let calls = ["tool_calls", "function_call"].into_iter().find(|name| {
+                message
+                    .get(name)
+                    .is_some_and(|calls| !calls.is_null() && calls.as_array().is_none_or(|list| !list.is_empty()))
+            });
+            if let Some(name) = calls {
+                let place = format!("{place}.{name}");
+                return Err(refuse(format!("{place}: calls of tools cannot be passed on"), &place));
+            }
+            let refusal = message.get("refusal").and_then(Value::as_str);
+            return Ok(refusal.map(|refusal| Self { role: role.into(), text: refusal.to_owned() }));
+        }
+        Ok(Some(Self { role: role.into(), text: text_of(content, &format!("{place}.content"))? }))
     }
 }
 
@@ -131,5 +159,32 @@ mod tests {
         ] {
             assert_eq!(Conversation::from_messages(&messages, "messages").unwrap_err().message(), message);
         }
+        for role in [json!(5), json!(null), json!("tool")] {
+            let messages = json!([{"role": "user", "content": "Hi"}, {"role": role, "content": "Hi"}]);
+            let fault = Conversation::from_messages(&messages, "messages").unwrap_err();
+            assert!(fault.extra_members().any(|member| member == ("param", &json!("messages[1].role"))), "{role}");
+        }
+    }
+
+    #[test]
+    fn a_message_of_the_assistant_without_a_text_is_left_out_and_its_refusal_is_a_text() {
+        let read = |history: Value| Conversation::from_messages(&history, "messages");
+        let user = json!({"role": "user", "content": "Hi"});
+        for empty in [
+            json!({"role": "assistant", "content": null}),
+            json!({"role": "assistant", "content": null, "refusal": null, "tool_calls": []}),
+            json!({"role": "assistant"}),
+        ] {
+            assert_eq!(read(json!([empty, user])).unwrap().to_text(), "Hi");
+            assert_eq!(read(json!([empty])).unwrap_err().http_status(), 400);
+        }
+        let refused = json!({"role": "assistant", "content": null, "refusal": "No"});
+        assert_eq!(read(json!([refused, user])).unwrap().to_text(), "assistant: No\n\nuser: Hi");
+        let calls = json!({"role": "assistant", "content": null, "tool_calls": [{"id": "1"}]});
+        assert_eq!(
+            read(json!([calls, user])).unwrap_err().message(),
+            "messages[0].tool_calls: calls of tools cannot be passed on"
+        );
+        assert!(read(json!([{"role": "user", "content": null}])).is_err());
     }
 }

@@ -12,7 +12,7 @@ use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::{
         admission::{AdmissionRecorder as _, BodyBound, LocalAccess, LocalCaller, named_operation, owner_key},
-        background::{ClaimOutcome, ScopedKey, claim_key, is_never_executed, replayed_reply},
+        background::{ClaimOutcome, ScopedKey, claim_key, replayed_reply},
         call::CallResult,
         call_parameters::call_deadline,
         exchange::Exchange,
@@ -167,7 +167,7 @@ fn store_outcome(claim: FirstCallClaim, result: &Result<CompleteReply>) -> Store
             let headers = HeaderMap::from_iter(content_type);
             claim.complete(FirstOutcome::Response { status: *status, headers, body: body.clone() })
         }
-        Err(fault) if is_never_executed(fault) && has_run_no_step(fault) => claim.release(),
+        Err(fault) if fault.is_never_executed() && has_run_no_step(fault) => claim.release(),
         Err(fault) => claim.complete(FirstOutcome::Failed(fault.clone())),
     }
 }

@@ -5,6 +5,7 @@
 use crate::{
     agent::{DeclaredMembers, MemberScan, reports_failure, scan_members},
     fault::{Fault, FaultCode},
+    values::ServerSentEvent,
 };
 use bytes::Bytes;
 use memchr::memmem::Finder;
@@ -28,13 +29,6 @@ pub(in crate::gateway) struct ErrorEventDetector {
     last_events: Bytes,
 }
 
-/// A complete event.
-#[derive(Default)]
-struct Event<'b> {
-    name: Option<&'b [u8]>,
-    data: Vec<u8>,
-}
-
 impl ErrorEventDetector {
     pub(in crate::gateway) fn new(declared: DeclaredMembers) -> Self {
         Self { declared, last_events: Bytes::new() }
@@ -47,14 +41,14 @@ impl ErrorEventDetector {
             self.last_events = events.clone();
         }
         ERROR_WORD.find(events)?;
-        complete_events(events).find_map(|event| describe_error(&event)).map(agent_error)
+        ServerSentEvent::read_complete(events).find_map(|event| describe_error(&event)).map(agent_error)
     }
 
     /// Returns the failure that the last event of the stream reports.
     pub(in crate::gateway) fn finish(&self) -> Option<Fault> {
-        let events = complete_events(&self.last_events);
-        let event = events.filter(|event| !event.data.is_empty() && !is_end_marker(&event.data)).last()?;
-        describe_failure(&event, self.declared).map(agent_error)
+        let data = ServerSentEvent::read_complete(&self.last_events).filter_map(|event| event.data);
+        let data = data.filter(|data| !data.is_empty() && !is_end_marker(data)).last()?;
+        describe_failure(&data, self.declared).map(agent_error)
     }
 }
 
@@ -63,34 +57,12 @@ fn has_data(chunk: &[u8]) -> bool {
     lines(chunk).filter_map(|line| field(line, b"data")).any(|data| !data.is_empty() && !is_end_marker(data))
 }
 
-/// Returns the data of each complete event that has some.
-pub(in crate::gateway) fn event_data(events: &[u8]) -> impl Iterator<Item = Vec<u8>> {
-    complete_events(events).map(|event| event.data).filter(|data| !data.is_empty())
-}
-
 fn is_end_marker(data: &[u8]) -> bool {
     data.trim_ascii_end() == END_MARKER
 }
 
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line))
-}
-
-fn complete_events(bytes: &[u8]) -> impl Iterator<Item = Event<'_>> {
-    let mut lines = lines(bytes);
-    std::iter::from_fn(move || {
-        let mut event = Event::default();
-        loop {
-            let line = lines.next()?;
-            if line.is_empty() {
-                return Some(event);
-            } else if let Some(value) = field(line, b"event") {
-                event.name = Some(value);
-            } else if let Some(value) = field(line, b"data") {
-                event.data.extend_from_slice(value);
-            }
-        }
-    })
+    bytes.split(|byte| matches!(byte, b'\n' | b'\r'))
 }
 
 /// Returns the value of a line with the field `name`, without the space before it.
@@ -99,9 +71,9 @@ fn field<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     Some(value.strip_prefix(b" ").unwrap_or(value))
 }
 
-fn describe_error(event: &Event<'_>) -> Option<String> {
-    let data = &event.data;
-    if event.name == Some(b"error") {
+fn describe_error(event: &ServerSentEvent) -> Option<String> {
+    let data = event.data.as_deref().unwrap_or_default();
+    if event.name.as_deref() == Some(b"error") {
         return Some(format!("the agent sent an error event, data: {} bytes", data.len()));
     }
     ERROR_WORD.find(data)?;
@@ -115,14 +87,14 @@ fn describe_error(event: &Event<'_>) -> Option<String> {
     Some(format!("the agent sent a JSON-RPC error in its stream, error: {code}"))
 }
 
-fn describe_failure(event: &Event<'_>, declared: DeclaredMembers) -> Option<String> {
-    if scan_members(&event.data) != MemberScan::ErrorMember {
+fn describe_failure(data: &[u8], declared: DeclaredMembers) -> Option<String> {
+    if scan_members(data) != MemberScan::ErrorMember {
         return None;
     }
-    let message: Map<String, Value> = serde_json::from_slice(&event.data).ok()?;
+    let message: Map<String, Value> = serde_json::from_slice(data).ok()?;
     let is_json_rpc = message.get("jsonrpc").is_some_and(|version| version == "2.0");
     (!is_json_rpc && reports_failure(&message, declared))
-        .then(|| format!("the agent reported a failure in its stream, data: {} bytes", event.data.len()))
+        .then(|| format!("the agent reported a failure in its stream, data: {} bytes", data.len()))
 }
 
 fn agent_error(detail: String) -> Fault {
@@ -146,6 +118,9 @@ mod tests {
             "event: error\ndata: {\"message\":\"boom\"}\n\n",
             "data: a\n\nevent:error\ndata:x\n\ndata: b\n\n",
             "event: error\r\ndata: x\r\n\r\n",
+            "event: error\rdata: x\r\r",
+            "\u{feff}event: error\ndata: x\n\n",
+            "data: {\"success\":false}\r\r",
             "id: 1\nevent: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32000,\"message\":\"m\"}}\n\n",
             "data: {\"success\":false,\"message\":\"boom\"}\n\n",
             "data: {\"n\":1}\n\ndata: {\"status\":\"failed\",\ndata: \"message\":\"boom\"}\n\n",

@@ -16,7 +16,7 @@ mod streamed_response;
 
 pub(super) use browser_safety::{forbid_shared_caching, restrict_documents};
 pub(super) use complete_reply::CompleteReply;
-pub(super) use error_events::{ErrorEventDetector, event_data};
+pub(super) use error_events::ErrorEventDetector;
 pub(super) use event_boundaries::EventSplitter;
 pub(super) use media_types::{is_event_stream, is_message_sequence};
 pub(super) use reply_validation::ReplyValidator;

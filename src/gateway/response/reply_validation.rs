@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     contract::{self, CheckWork, HeavyCheckRequest},
-    fault::{Fault, FaultCode, Result, Violation},
+    fault::{CallProgress, Fault, FaultCode, Result, Violation},
     gateway::{admission::Admitted, gateway_state::Gateway},
     telemetry::ShadowRule,
     transport::{Admission as _, BodyPrefix, ReplyBody, UpstreamReply},
@@ -124,7 +124,8 @@ impl ReplyValidator<'_> {
         let result = result.inspect_err(|fault| self.admitted.agent_route().record_refused_check(fault));
         match result {
             Ok(result) => result,
-            Err(fault) if contract.enforces_output() => Err(fault),
+            // The agent has executed the call.
+            Err(fault) if contract.enforces_output() => Err(fault.with_progress(CallProgress::PossiblySent)),
             // The reply passes in any case.
             Err(fault) => {
                 let agent = &self.admitted.agent_route().agent.id;

@@ -5,7 +5,6 @@
 mod completion;
 mod config;
 mod default_contract;
-mod event_data_reader;
 mod json_reply;
 mod model_answer;
 mod model_operation;

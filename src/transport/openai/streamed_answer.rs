@@ -4,12 +4,12 @@
 
 use super::{
     completion::{Completion, FinishReason, TokenUsage},
-    event_data_reader::EventDataReader,
     server_error::ServerError,
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
     transport::{ReplyBody, UpstreamReply},
+    values::EventReader,
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -19,6 +19,8 @@ use tokio::{sync::mpsc, time::timeout};
 
 /// The most events that wait for the caller.
 const MAX_QUEUED_EVENTS: usize = 4;
+/// The longest line, and the longest data of an event, in bytes.
+const MAX_EVENT: usize = 256 << 10;
 /// The longest refusal that is kept, in bytes.
 const MAX_REFUSAL: usize = 4 << 10;
 /// How long the end of a stream may take after its last event, so that the connection can be used again.
@@ -29,7 +31,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct StreamedAnswer {
     body: ReplyBody,
     credential_sent: bool,
-    events: EventDataReader,
+    events: EventReader,
     is_at_end: bool,
     finish: Option<FinishReason>,
     refusal: String,
@@ -51,7 +53,7 @@ impl StreamedAnswer {
         Self {
             body: reply.body,
             credential_sent: reply.credential_sent,
-            events: EventDataReader::default(),
+            events: EventReader::new(MAX_EVENT),
             is_at_end: false,
             finish: None,
             refusal: String::new(),
@@ -154,8 +156,10 @@ impl StreamedAnswer {
     /// Returns the data of the next event; `None` at the end of the stream.
     async fn next_data(&mut self) -> Result<Option<Vec<u8>>> {
         loop {
-            if let Some(data) = self.events.next_data()? {
-                return Ok(Some(data));
+            while let Some(event) = self.events.next_event()? {
+                if event.data.is_some() {
+                    return Ok(event.data);
+                }
             }
             if self.is_at_end {
                 return Ok(None);
@@ -164,7 +168,7 @@ impl StreamedAnswer {
                 Some(chunk) => self.events.push(&chunk),
                 None => {
                     self.is_at_end = true;
-                    return self.events.take_rest();
+                    return Ok(self.events.take_rest()?.and_then(|event| event.data));
                 }
             }
         }

@@ -39,6 +39,8 @@ async fn r11_dry_runs_of_requests_for_completions_agree_with_the_requests() {
         // Its input has three texts that are required.
         (chat("agent-12345", json!({})), Some("input")),
         (hi().header("x-request-timeout", "soon"), Some("deadline")),
+        (hi().header("idempotency-key", "two words"), Some("request_fields")),
+        (hi().header("idempotency-key", "k"), None),
     ] {
         let before = echo.call_count();
         let explanation = call.explain(&gate).await;
@@ -61,4 +63,22 @@ async fn r11_dry_runs_of_requests_for_completions_agree_with_the_requests() {
         assert_eq!(explanation["status"], response.status, "{call:?}: {explanation:#}");
         assert_eq!(step(&explanation, refusing)["verdict"], "refused", "{call:?}: {explanation:#}");
     }
+}
+
+#[tokio::test]
+async fn r5_a_dry_run_of_an_exhausted_caller_is_refused_by_the_rate_as_the_request_is() {
+    let echo = Agent::echo().await;
+    let limits = "limits: {per_caller: 1/h, per_address: null}\n";
+    let gate = gateway().agent("echo", &echo).section(limits).start().await;
+    let body = json!({"model": "echo", "messages": [{"role": "user", "content": "Hi"}]}).to_string();
+    let call = Call::post("/openai/v1/chat/completions", &body).header("content-type", "application/json");
+    assert_eq!(call.explain(&gate).await["verdict"], "admitted");
+    assert_eq!(call.make(&gate).await.status, 200);
+    let explanation = call.explain(&gate).await;
+    let response = call.make(&gate).await;
+    assert_eq!((response.status, &explanation["status"]), (429, &json!(429)), "{explanation:#}");
+    assert_eq!(explanation["message"], response.json()["error"]["message"]);
+    let refused = step(&explanation, "rate_limits");
+    assert_eq!((&refused["verdict"], &refused["rule"]), (&json!("refused"), &json!("limits.per_caller")));
+    assert_eq!(explanation["limits"][0]["verdict"], "refused", "{explanation:#}");
 }

@@ -33,11 +33,21 @@ with client.responses.stream(model="planner", input="Hi") as events:
     assert kinds[-1] == "response.completed" and "response.output_text.delta" in kinds, kinds
     assert events.get_final_response().output_text == "You said: Hi"
 
+# The events at the end do not repeat a text of several megabytes, and say so; the text itself is complete.
+with client.responses.stream(model="planner", input="long") as events:
+    events = list(events)
+    assert sum(len(event.delta) for event in events if event.type == "response.output_text.delta") == 2_000_000
+    last = events[-1]
+    assert last.type == "response.incomplete", last.type
+    assert last.response.incomplete_details.reason == "max_output_tokens", last.response.incomplete_details
+keyed = [client.chat.completions.create(model="planner", messages=HI, extra_headers={"Idempotency-Key": "k"}) for _ in "12"]
+assert [answer.choices[0].message.content for answer in keyed] == ["You said: Hi"] * 2, keyed
+
 for error, call in [
     (openai.NotFoundError, lambda: client.chat.completions.create(model="missing", messages=HI)),
     (openai.BadRequestError, lambda: client.chat.completions.create(model="planner", messages=HI, n=2)),
     (openai.AuthenticationError, lambda: openai.OpenAI(base_url=URL, api_key="gp_wrong").models.list()),
-    (openai.InternalServerError, lambda: client.with_options(max_retries=0).chat.completions.create(model="broken", messages=HI)),
+    (openai.InternalServerError, lambda: client.chat.completions.create(model="broken", messages=HI)),
 ]:
     try:
         call()

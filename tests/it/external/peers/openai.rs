@@ -16,6 +16,10 @@ fn repeat(request: &ReceivedRequest) -> Vec<Step> {
     if !request.header("accept").is_some_and(|accept| accept.starts_with("text/event-stream")) {
         return json_response(&json!({"output": format!("You said: {last}"), "usage": usage}));
     }
+    if last == "long" {
+        let events = format!("data: {}\n\n", "x".repeat(100_000)).repeat(20);
+        return http_response("200 OK", "text/event-stream", &events);
+    }
     vec![
         write("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: {\"delta\": \"You said: \"}\n\n"),
         write(format!("data: {}\n\ndata: {}\n\n", json!({"delta": last}), json!({"usage": usage}))),
@@ -62,6 +66,9 @@ async fn r11_openais_sdks_and_langchain_call_agents_unchanged() {
     assert_eq!(working, METHODS_THAT_WORK);
     assert_eq!(run_node("openai.mjs", gate.url("/openai/v1"), Some(&gate)).await.trim(), "ok");
     assert!(agent.requests().iter().all(|request| request.header("authorization").is_none()));
+    assert_eq!(broken.call_count(), 1, "the SDK has tried a call again that the agent may have executed");
+    let keyed = agent.requests().iter().filter(|request| request.header("idempotency-key").is_some()).count();
+    assert_eq!(keyed, 1);
 }
 
 #[tokio::test]
