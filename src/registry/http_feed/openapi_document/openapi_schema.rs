@@ -123,11 +123,18 @@ impl<'a> SchemaBundler<'a> {
         if let Some(converted) = self.converted.get(name) {
             return converted.clone();
         }
-        let schema = self.components.and_then(|components| components.get(name));
+        let schema = self.component_at(name);
         let schema = schema.ok_or_else(|| format!("there is no schema {} in components", quote_name(name)))?;
         let converted = self.convert(schema).map(Rc::new);
         self.converted.insert(name.to_owned(), converted.clone());
         converted
+    }
+
+    /// Returns the schema of a component, or the one at a place within it.
+    fn component_at(&self, name: &str) -> Option<&'a Value> {
+        let (component, rest) = name.split_once('/').unwrap_or((name, ""));
+        let schema = self.components?.get(component)?;
+        if rest.is_empty() { Some(schema) } else { schema.pointer(&format!("/{rest}")) }
     }
 
     fn convert(&self, schema: &Value) -> Result<ConvertedSchema, String> {
@@ -147,7 +154,7 @@ impl<'a> SchemaBundler<'a> {
         let mut converted = Map::new();
         if let Some(reference) = keywords.get("$ref") {
             let name = component_name(reference)?;
-            converted.insert("$ref".to_owned(), format!("#/$defs/{name}").into());
+            converted.insert("$ref".to_owned(), format!("#/$defs/{}", name.replace('/', "~1")).into());
             references.insert(name.to_owned());
             if is_3_0 {
                 return Ok(Value::Object(converted));
@@ -204,7 +211,7 @@ impl<'a> SchemaBundler<'a> {
         let is_of_other_side = |name: &Value| {
             let schema = name.as_str().and_then(|name| keywords.get("properties")?.get(name));
             let component = schema.and_then(|schema| component_name(schema.get("$ref")?).ok());
-            let component = component.and_then(|name| self.components?.get(name));
+            let component = component.and_then(|name| self.component_at(name));
             schema.is_some_and(is_set) || component.is_some_and(is_set)
         };
         match required {
@@ -219,12 +226,12 @@ fn is_reference(schema: &Value) -> bool {
     schema.as_object().is_some_and(|members| members.len() == 1 && members.contains_key("$ref"))
 }
 
-/// Returns the name of the component that a reference leads to.
+/// Returns the name of the component that a reference leads to, with the place within it: `Pet/properties/owner`.
 fn component_name(reference: &Value) -> Result<&str, String> {
     let reference = reference.as_str().ok_or("a reference is not a string")?;
     let is_name = |name: &&str| {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        !name.is_empty() && name.bytes().all(is_allowed)
+        name.split('/').all(|segment| !segment.is_empty() && segment.bytes().all(is_allowed))
     };
     let name = reference.strip_prefix(COMPONENT_PREFIX).filter(is_name);
     name.ok_or_else(|| format!("the reference {} does not lead to a schema in components", quote_name(reference)))

@@ -203,6 +203,20 @@ fn r13_schemas_of_openapi_3_0_become_json_schemas() {
 }
 
 #[test]
+fn r13_a_reference_into_a_component_leads_to_that_place() {
+    let reference = json!({"$ref": "#/components/schemas/Pet/properties/tags/items"});
+    let mut document = with_paths(json!({"/a": post(json!({"type": "object", "properties": {"tag": reference}}))}));
+    document["components"]["schemas"]["Pet"] =
+        json!({"properties": {"tags": {"items": {"type": "string", "maxLength": 2}}}});
+    let inputs = operations(&document)[0]["inputs"].clone();
+    assert_eq!(inputs["properties"]["tag"], json!({"$ref": "#/$defs/Pet~1properties~1tags~1items"}));
+    let schema = CompiledSchema::compile(&inputs).unwrap();
+    assert!(schema.validate(&json!({"tag": "ab"})).is_empty() && !schema.validate(&json!({"tag": "abc"})).is_empty());
+    document["components"]["schemas"]["Pet"] = json!({});
+    assert!(convert(&document).unwrap_err().reason().contains("no schema 'Pet/properties/tags/items' in components"));
+}
+
+#[test]
 fn r13_outputs_are_described_only_where_one_response_describes_all() {
     let output = |responses: Value| {
         let document =
