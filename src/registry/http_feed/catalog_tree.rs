@@ -244,6 +244,6 @@ impl CatalogTree {
         let unread = catalog.error.clone().filter(|_| list.is_none());
         self.nested.insert(Arc::clone(&link), catalog);
         let (entries, author) = list.map_or((Vec::new(), LinkAuthor::Foreign), |list| (list.entries, list.author));
-        is_only_here.then(|| TreeList { catalog: Some(link), entries, author, branch, unread })
+        is_only_here.then_some(TreeList { catalog: Some(link), entries, author, branch, unread })
     }
 }

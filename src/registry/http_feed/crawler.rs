@@ -126,15 +126,19 @@ impl RegistryCrawler {
                 None => self.reports.check(&name, &mut content),
             };
             let size = content.documents.len();
-            let checked = match checked {
+            let checked = checked.and_then(|()| {
                 // The catalogue refuses a source whose own list has too many agents.
-                Ok(()) if !list.is_own() && agent_count + size > self.max_agents => {
-                    Err(format!("with its {size} agents the source would have more than {}", self.max_agents))
+                if list.is_own() || agent_count + size <= self.max_agents {
+                    return Ok(());
                 }
-                Ok(()) => Ok(agent_count += size),
-                Err(why) if list.is_own() => return Err(why),
-                Err(why) => Err(why),
-            };
+                Err(format!("with its {size} agents the source would have more than {}", self.max_agents))
+            });
+            if list.is_own() {
+                checked.clone()?;
+            }
+            if checked.is_ok() {
+                agent_count += size;
+            }
             result.parts.extend(match checked {
                 Ok(()) => self.reports.update(&name, content),
                 Err(why) => self.reports.keep_previous(&name, why),

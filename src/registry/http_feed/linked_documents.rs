@@ -18,6 +18,7 @@ use futures_util::{
     Stream, StreamExt,
     stream::{self, select},
 };
+use parking_lot::Mutex;
 use std::{
     collections::{HashMap, HashSet},
     time::{Duration, Instant},
@@ -34,6 +35,9 @@ const FETCH_TIME_LIMIT: Duration = Duration::from_secs(60);
 const FIRST_NESTED_TIME_LIMIT: Duration = Duration::from_secs(5);
 /// The part of it in which links that failed before are fetched again.
 const RETRY_TIME_LIMIT: Duration = Duration::from_secs(15);
+/// How long the fetches that fail of one nested catalogue and those below it may take together, before its other documents
+/// wait for the next poll.
+const FAILING_TIME_LIMIT: Duration = Duration::from_secs(20);
 /// Maximum number of concurrent fetches.
 const MAX_CONCURRENT_FETCHES: usize = 8;
 /// How many of them are for links that failed before.
@@ -200,7 +204,8 @@ impl LinkedDocuments {
         }
         let revalidations = revalidations.min(MAX_CONCURRENT_FETCHES - retries);
         let others = MAX_CONCURRENT_FETCHES - retries - revalidations;
-        let (fetching, now) = (Fetching { client, classifier }, Instant::now());
+        let failing_times = Mutex::default();
+        let (fetching, now) = (Fetching { client, classifier, failing_times: &failing_times }, Instant::now());
         let (end, retry_end) = (now + FETCH_TIME_LIMIT, now + RETRY_TIME_LIMIT);
         let nested_end = if is_first { now + FIRST_NESTED_TIME_LIMIT } else { end };
         let new = fetching.fetch_all(new, Phase { concurrency: others, end, nested_end });
@@ -287,19 +292,32 @@ struct Phase {
 struct Fetching<'a> {
     client: &'a ConditionalClient,
     classifier: &'a EntryClassifier,
+    /// How long the fetches that failed took, by branch.
+    failing_times: &'a Mutex<HashMap<Branch, Duration>>,
 }
 
 impl<'a> Fetching<'a> {
     /// Fetches documents until the end of the phase. A fetch that was started is awaited: its validators are cached
     /// already.
     fn fetch_all(self, fetches: Vec<DueFetch>, phase: Phase) -> impl Stream<Item = (DueFetch, FetchResult)> + use<'a> {
-        let end_of = move |fetch: &DueFetch| if fetch.branch > 0 { phase.nested_end } else { phase.end };
-        let fetches = fetches.into_iter().filter(move |fetch| Instant::now() < end_of(fetch));
+        let fetches = fetches.into_iter().filter(move |fetch| self.has_time(fetch.branch, phase));
         stream::iter(fetches.map(move |fetch| self.fetch_one(fetch))).buffer_unordered(phase.concurrency.max(1))
     }
 
+    fn has_time(self, branch: Branch, phase: Phase) -> bool {
+        if branch == 0 {
+            return Instant::now() < phase.end;
+        }
+        let failing_time = self.failing_times.lock().get(&branch).copied().unwrap_or_default();
+        Instant::now() < phase.nested_end && failing_time < FAILING_TIME_LIMIT
+    }
+
     async fn fetch_one(self, fetch: DueFetch) -> (DueFetch, FetchResult) {
+        let began = Instant::now();
         let result = self.receive(&fetch).await;
+        if result.is_err() {
+            *self.failing_times.lock().entry(fetch.branch).or_default() += began.elapsed();
+        }
         (fetch, result)
     }
 
