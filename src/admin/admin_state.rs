@@ -239,6 +239,9 @@ pub struct SourceRow {
     /// What operators should know, redacted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
+    /// The first parts of the source, such as nested catalogues, that cannot be read, each with the reason, redacted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
     /// Number of documents that are served and have findings.
     #[serde(skip_serializing_if = "is_zero")]
     pub documents_with_findings: usize,
@@ -277,6 +280,7 @@ impl SourceRow {
             withheld: source.withheld_loss,
             error: source.error.clone().map(redacted),
             warning: source.warning().map(redacted),
+            unreadable: all_redacted(&source.unreadable_parts),
             documents_with_findings: findings.documents,
             document_findings: all_redacted(&findings.first),
             unsupported_documents: unsupported.documents,

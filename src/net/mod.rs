@@ -24,7 +24,8 @@ pub use fetch_client::{FetchClient, FetchReply, FormRequest, UrlTrust};
 pub use redirect::FinalReply;
 pub use reqwest::Url;
 pub use source_client::{
-    ClientCredentials, SourceClient, SourceCredential, SourceHeader, SourceMtls, freshness_lifetime, retry_after,
+    ClientCredentials, LinkAuthor, SourceClient, SourceCredential, SourceHeader, SourceMtls, freshness_lifetime,
+    retry_after,
 };
 pub use tls_connect::{ByteStream, ConnectTarget, TlsClientSettings};
 pub use watch_client::{LineStream, WatchClient, WatchClientSettings, WatchReply};

@@ -235,14 +235,15 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         self.publish(&mut state);
     }
 
-    /// Returns the agents of a source, to be stored on disk; `None` where the generation is over.
+    /// Returns the agents of a source in order of precedence, to be stored on disk; `None` where the generation is over.
     pub(super) fn agents_of_source(&self, generation: Generation, source: usize) -> Option<Vec<PartAgents>> {
         let state = self.lock_state();
         let source = state.sources.get(source).filter(|_| state.generation == generation)?;
         let agents = |documents: &[Arc<CompiledDocument<R>>]| {
             documents.iter().filter_map(|document| document.agent.clone()).collect()
         };
-        Some(source.parts.iter().map(|(name, entries)| (Arc::clone(name), agents(&entries.documents))).collect())
+        let parts = source.parts_by_precedence();
+        Some(parts.into_iter().map(|part| (Arc::clone(part.name), agents(&part.content.documents))).collect())
     }
 
     fn lock_state(&self) -> MutexGuard<'_, CatalogueState<R>> {

@@ -3,7 +3,7 @@
 
 use super::config::CacheBounds;
 use crate::{
-    net::{FinalReply, SourceClient, Url, freshness_lifetime, retry_after},
+    net::{FinalReply, LinkAuthor, SourceClient, Url, freshness_lifetime, retry_after},
     values::sha256,
 };
 use bytes::Bytes;
@@ -32,7 +32,7 @@ struct ValidatorCache {
     entries: HashMap<Box<str>, ValidatorEntry>,
     /// The shortest remaining lifetime of the responses since the last call of `requested_delay`.
     min_lifetime: Option<Duration>,
-    /// The longest Retry-After since the last call of `requested_delay`.
+    /// The longest Retry-After of the source's own list since the last call of `requested_delay`.
     max_retry_after: Option<Duration>,
 }
 
@@ -62,6 +62,38 @@ pub(super) struct FetchedDocument {
     pub(super) body: Bytes,
 }
 
+/// A URL to fetch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkTarget<'a> {
+    pub(super) url: &'a Url,
+    pub(super) author: LinkAuthor,
+}
+
+impl LinkTarget<'_> {
+    /// Returns the key of the validators: with and without the credential, a server may send different documents.
+    fn cache_key(self) -> Box<str> {
+        match self.author {
+            LinkAuthor::Source => self.url.as_str().into(),
+            LinkAuthor::Foreign => format!("foreign {}", self.url).into(),
+        }
+    }
+}
+
+/// Why no document was received.
+#[derive(Debug)]
+pub(super) struct FetchFailure {
+    /// The reason, with the URL.
+    pub(super) why: String,
+    /// How long the server asks clients to wait, within the configured bound.
+    pub(super) retry_after: Option<Duration>,
+}
+
+impl From<String> for FetchFailure {
+    fn from(why: String) -> Self {
+        Self { why, retry_after: None }
+    }
+}
+
 impl ConditionalClient {
     /// Creates a client with an empty cache.
     pub(super) fn new(client: SourceClient, cache_bounds: CacheBounds) -> Self {
@@ -73,17 +105,42 @@ impl ConditionalClient {
         self.client.url()
     }
 
-    /// Fetches `url`, and returns its content if that changed since the last GET.
+    /// Returns who counts as the author of a link to `url` that `author` named: the source's author counts at the
+    /// source's own server only.
+    pub(super) fn effective_author(&self, url: &Url, author: LinkAuthor) -> LinkAuthor {
+        author.of_links(self.client.is_own(url))
+    }
+
+    /// Fetches `url`, a page of the source's own list, and returns its content if that changed since the last GET. A
+    /// Retry-After delays the source.
     ///
     /// # Errors
     /// Why no complete document within bounds was received, with the URL.
     pub(super) async fn get(&self, url: &Url) -> Result<ConditionalResponse, String> {
+        let response = self.get_link(LinkTarget { url, author: LinkAuthor::Source }).await;
+        response.map_err(|failure| self.record_source_failure(failure))
+    }
+
+    /// Fetches `url`, a page of the source's own list, unconditionally.
+    ///
+    /// # Errors
+    /// As [`ConditionalClient::get`].
+    pub(super) async fn get_unconditional(&self, url: &Url) -> Result<FetchedDocument, String> {
+        let response = self.get_link_unconditional(LinkTarget { url, author: LinkAuthor::Source }).await;
+        response.map_err(|failure| self.record_source_failure(failure))
+    }
+
+    /// Fetches what a list of the source leads to, and returns its content if that changed since the last GET.
+    ///
+    /// # Errors
+    /// Why no complete document within bounds was received.
+    pub(super) async fn get_link(&self, link: LinkTarget<'_>) -> Result<ConditionalResponse, FetchFailure> {
         let mut headers = HeaderMap::new();
         let cached = {
             let mut cache = self.lock_cache();
             let cached = cache
                 .entries
-                .get(url.as_str())
+                .get(&link.cache_key())
                 .map(|entry| (entry.digest, entry.validators.clone(), entry.fresh_until));
             let remaining = cached
                 .as_ref()
@@ -98,35 +155,35 @@ impl ConditionalClient {
             headers.extend(validators.clone());
         }
         let conditional = !headers.is_empty();
-        let reply = self.send(url, headers).await?;
+        let reply = self.send(link, headers).await?;
         match (reply.status, cached) {
             (304, Some((digest, validators, _))) if conditional => {
-                self.cache_validators(url, digest, validators, &reply.headers);
+                self.cache_validators(link, digest, validators, &reply.headers);
                 Ok(ConditionalResponse::NotModified)
             }
             (200, cached) => {
                 let previous_digest = cached.map(|(digest, _, _)| digest);
-                let (digest, document) = self.accept_response(url, reply)?;
+                let (digest, document) = self.accept_response(link, reply)?;
                 Ok(if previous_digest == Some(digest) {
                     ConditionalResponse::NotModified
                 } else {
                     ConditionalResponse::Modified(document)
                 })
             }
-            (status, _) => Err(format!("{url}: status {status} instead of 200")),
+            _ => Err(self.status_failure(link, &reply)),
         }
     }
 
-    /// Fetches `url` unconditionally.
+    /// Fetches what a list of the source leads to, unconditionally.
     ///
     /// # Errors
-    /// As [`ConditionalClient::get`].
-    pub(super) async fn get_unconditional(&self, url: &Url) -> Result<FetchedDocument, String> {
-        let reply = self.send(url, HeaderMap::new()).await?;
-        match reply.status {
-            200 => self.accept_response(url, reply).map(|(_, document)| document),
-            status => Err(format!("{url}: status {status} instead of 200")),
+    /// As [`ConditionalClient::get_link`].
+    pub(super) async fn get_link_unconditional(&self, link: LinkTarget<'_>) -> Result<FetchedDocument, FetchFailure> {
+        let reply = self.send(link, HeaderMap::new()).await?;
+        if reply.status != 200 {
+            return Err(self.status_failure(link, &reply));
         }
+        Ok(self.accept_response(link, reply).map(|(_, document)| document)?)
     }
 
     /// Clears the cache, so that the next GET returns everything again. For use after a poll that was rejected.
@@ -134,32 +191,43 @@ impl ConditionalClient {
         *self.lock_cache() = ValidatorCache::default();
     }
 
-    /// Returns the delay before the next poll that the servers requested, bounded by the configuration. Covers the
-    /// responses since the last call.
+    /// Returns the delay before the next poll that the responses since the last call allow or request, bounded by the
+    /// configuration.
     pub(super) fn requested_delay(&self) -> Option<Duration> {
         let mut cache = self.lock_cache();
         let (freshness, retry_after) = (cache.min_lifetime.take(), cache.max_retry_after.take());
         freshness.max(retry_after).map(|delay| delay.min(self.cache_bounds.max_ttl.get()))
     }
 
-    async fn send(&self, url: &Url, mut headers: HeaderMap) -> Result<FinalReply, String> {
+    async fn send(&self, link: LinkTarget<'_>, mut headers: HeaderMap) -> Result<FinalReply, String> {
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, */*;q=0.5"));
-        let reply = self.client.get(url, &headers).await.map_err(|why| why.to_string())?;
-        if let (429 | 503, Some(delay)) = (reply.status, retry_after(&reply.headers)) {
-            let mut cache = self.lock_cache();
-            cache.max_retry_after = cache.max_retry_after.max(Some(delay));
-        }
-        Ok(reply)
+        self.client.get_link(link.url, link.author, &headers).await.map_err(|why| why.to_string())
     }
 
-    fn accept_response(&self, url: &Url, reply: FinalReply) -> Result<([u8; 32], FetchedDocument), String> {
+    fn status_failure(&self, link: LinkTarget<'_>, reply: &FinalReply) -> FetchFailure {
+        let asks_to_wait = matches!(reply.status, 429 | 503);
+        let retry_after = asks_to_wait.then(|| retry_after(&reply.headers)).flatten();
+        FetchFailure {
+            why: format!("{}: status {} instead of 200", link.url, reply.status),
+            retry_after: retry_after.map(|delay| delay.min(self.cache_bounds.max_ttl.get())),
+        }
+    }
+
+    /// Records how long the server of the source's own list asks the gateway to wait; returns the reason.
+    fn record_source_failure(&self, failure: FetchFailure) -> String {
+        let mut cache = self.lock_cache();
+        cache.max_retry_after = cache.max_retry_after.max(failure.retry_after);
+        failure.why
+    }
+
+    fn accept_response(&self, link: LinkTarget<'_>, reply: FinalReply) -> Result<([u8; 32], FetchedDocument), String> {
         let content_type = reply
             .headers
             .get(header::CONTENT_TYPE)
             .and_then(|content_type| content_type.to_str().ok())
             .unwrap_or_default();
         if content_type.trim_start().to_ascii_lowercase().starts_with("text/html") {
-            return Err(format!("{url}: content type is text/html instead of JSON"));
+            return Err(format!("{}: content type is text/html instead of JSON", link.url));
         }
         let digest = sha256(&reply.body);
         let pairs = [(header::ETAG, header::IF_NONE_MATCH), (header::LAST_MODIFIED, header::IF_MODIFIED_SINCE)];
@@ -168,20 +236,22 @@ impl ConditionalClient {
             Some((to, value.clone()))
         };
         let validators = pairs.into_iter().filter_map(validator).collect();
-        self.cache_validators(url, digest, validators, &reply.headers);
+        self.cache_validators(link, digest, validators, &reply.headers);
         Ok((digest, FetchedDocument { url: reply.url, body: reply.body }))
     }
 
-    fn cache_validators(&self, url: &Url, digest: [u8; 32], validators: HeaderMap, headers: &HeaderMap) {
+    fn cache_validators(&self, link: LinkTarget<'_>, digest: [u8; 32], validators: HeaderMap, headers: &HeaderMap) {
         let bounds = self.cache_bounds.min_ttl.get()..=self.cache_bounds.max_ttl.get();
-        let lifetime = freshness_lifetime(url, headers).map(|lifetime| lifetime.clamp(*bounds.start(), *bounds.end()));
+        let lifetime =
+            freshness_lifetime(link.url, headers).map(|lifetime| lifetime.clamp(*bounds.start(), *bounds.end()));
         let mut cache = self.lock_cache();
         cache.record_lifetime(lifetime.unwrap_or_default());
-        if cache.entries.len() >= MAX_CACHED_URLS && !cache.entries.contains_key(url.as_str()) {
+        let key = link.cache_key();
+        if cache.entries.len() >= MAX_CACHED_URLS && !cache.entries.contains_key(&key) {
             cache.entries.clear();
         }
         let fresh_until = lifetime.map(|lifetime| Instant::now() + lifetime);
-        cache.entries.insert(url.as_str().into(), ValidatorEntry { digest, validators, fresh_until });
+        cache.entries.insert(key, ValidatorEntry { digest, validators, fresh_until });
     }
 
     fn lock_cache(&self) -> MutexGuard<'_, ValidatorCache> {

@@ -39,6 +39,11 @@ pub trait Feed: Send + 'static {
 pub struct PollResult {
     /// The parts that changed.
     pub parts: Vec<FeedPart>,
+    /// The parts that are lists of their own, in order of precedence; none if the order is unchanged. The parts of a source
+    /// without an order are one list.
+    pub lists: Vec<Arc<str>>,
+    /// What operators should know about the source, after a poll that succeeded.
+    pub warnings: Vec<String>,
     /// Whether something is in the middle of changing, so that the next poll should come early.
     pub poll_soon: bool,
     /// Why the poll as a whole failed. Previous content stays; parts that are reported nevertheless are ingested.

@@ -34,6 +34,8 @@ struct IngestPlan {
     /// When the source was polled, if the poll succeeded.
     polled_at: Option<SystemTime>,
     from_disk: bool,
+    /// Whether the lists of the source have another order.
+    reordered: bool,
 }
 
 /// Documents of several poll results, and the number that may still be added.
@@ -85,7 +87,10 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
                 .map(|(name, size)| (name, size.map(|size| compiled.by_ref().take(size).collect())))
                 .collect();
             let Some(source) = self.sources.get_mut(plan.source) else { return IngestOutcome::Outdated };
-            let outcome = source.apply_update(parts, plan.polled_at, plan.from_disk);
+            let mut outcome = source.apply_update(parts, plan.polled_at, plan.from_disk);
+            if let IngestOutcome::Accepted { changed } = &mut outcome {
+                *changed |= plan.reordered;
+            }
             if plan.polled_at.is_some() { outcome } else { IngestOutcome::Failed }
         });
         let outcomes = outcomes.collect();
@@ -99,6 +104,7 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
         let SourcePoll { source: index, mut result, stored_at } = poll;
         let limits = self.compiler.schema_limits();
         let source = self.sources.get_mut(index).ok_or(IngestOutcome::Outdated)?;
+        source.keep_lists_within_bounds(&mut result);
         let agent_count = source.len_after(&result);
         if agent_count > source.spec.max_agents {
             source.record_failure(format!("it has {agent_count} agents (at most {})", source.spec.max_agents));
@@ -107,10 +113,17 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
         let budgets = SourceBudgets::new(limits);
         source.unchanged_documents(&result).for_each(|document| budgets.record(document));
         let budgets = Arc::new(budgets);
-        let mut plan = IngestPlan { source: index, parts: Vec::new(), polled_at: None, from_disk: stored_at.is_some() };
+        let mut plan = IngestPlan {
+            source: index,
+            parts: Vec::new(),
+            polled_at: None,
+            from_disk: stored_at.is_some(),
+            reordered: source.set_lists(std::mem::take(&mut result.lists)),
+        };
         match result.error.take() {
             Some(why) => source.record_failure(why),
             None => {
+                source.set_warnings(std::mem::take(&mut result.warnings));
                 plan.polled_at = Some(stored_at.unwrap_or_else(SystemTime::now));
                 let removed = if source.polled { Vec::new() } else { source.unreported_parts(&result) };
                 plan.parts.extend(removed.into_iter().map(|name| (name, None)));

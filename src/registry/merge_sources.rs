@@ -1,11 +1,13 @@
-//! Merges the sources into one snapshot. The earlier source wins an id; the other document is rejected and the winner
-//! named. Two documents of one source with the same id are both rejected, because either could be the intended one.
+//! Merges the sources into one snapshot. The earlier source wins an id, and within a source the earlier list, because nested
+//! catalogues have other publishers; the other document is rejected and the winner named. Equal documents in several lists
+//! of a source are one. Two documents of one list with the same id are both rejected, because either could be the intended
+//! one.
 
 use super::{
     AgentSnapshot, DocumentRejection,
     endpoint_rules::{EndpointTrust, SERVER_OF_OTHER_OWNER},
-    route_compilation::{CompiledDocument, ServerClaim, SharedCompiler},
-    source_state::SourceState,
+    route_compilation::{CompiledDocument, DocumentIdentity, ServerClaim, SharedCompiler},
+    source_state::{RankedPart, SourceState},
 };
 use crate::{
     agent::{AgentId, AgentSource, AgentStatus, DocumentWriter, EndpointOrigin},
@@ -17,14 +19,45 @@ use std::{collections::HashMap, sync::Arc};
 /// Number of agents in each state.
 pub(super) type AgentCounts = [(AgentDocumentState, usize); 5];
 
-/// Claim to an id: the first source that has it, and how often that source has it.
-#[derive(Clone, Copy)]
-struct IdClaim {
+/// Claim to an id: the first list of the first source that has it, and how often that list has it.
+struct IdClaim<'a> {
     source: usize,
+    list: usize,
+    part: &'a Arc<str>,
+    identity: &'a DocumentIdentity,
     times: u32,
 }
 
-type IdClaims<'a> = HashMap<&'a AgentId, IdClaim, RandomState>;
+impl IdClaim<'_> {
+    /// Returns why a document with the id is not served; `None` where it is.
+    fn rejection<R>(&self, document: &DocumentInForce<'_, R>, sources: &[SourceState<R>]) -> Option<String> {
+        if self.source != document.source {
+            let winner = sources.get(self.source).map_or("", |source| &source.spec.name);
+            return Some(format!("id: belongs to source {winner}, which has precedence"));
+        }
+        if self.list != document.list {
+            return Some(format!("id: belongs to the list {}, which has precedence", self.part));
+        }
+        (self.times > 1).then(|| "id: another document has the same id; neither is served".to_owned())
+    }
+
+    /// Returns whether an earlier list of the source has an equal document.
+    fn is_equal_in_earlier_list<R>(&self, document: &DocumentInForce<'_, R>) -> bool {
+        self.source == document.source && self.list != document.list && *self.identity == document.compiled.identity
+    }
+}
+
+type IdClaims<'a> = HashMap<&'a AgentId, IdClaim<'a>, RandomState>;
+
+/// A document in force, and where it is.
+struct DocumentInForce<'a, R> {
+    source: usize,
+    list: usize,
+    part: &'a Arc<str>,
+    /// Its index in the part.
+    index: usize,
+    compiled: &'a Arc<CompiledDocument<R>>,
+}
 
 /// Builds the next snapshot.
 pub(super) fn merge_sources<R: Send + Sync + 'static>(
@@ -33,28 +66,27 @@ pub(super) fn merge_sources<R: Send + Sync + 'static>(
 ) -> (AgentSnapshot<R>, AgentCounts) {
     let count = sources.iter().map(SourceState::len).sum();
     let mut claims: IdClaims<'_> = HashMap::with_capacity_and_hasher(count, RandomState::default());
-    let agents = documents_in_force(sources)
-        .filter_map(|(source_index, _, _, compiled)| Some((source_index, compiled.agent.as_deref()?)));
-    for (source, agent) in agents {
-        let claim = claims.entry(&agent.id).or_insert(IdClaim { source, times: 0 });
-        claim.times += u32::from(claim.source == source);
+    for document in documents_in_force(sources) {
+        let Some(agent) = document.compiled.agent.as_deref() else { continue };
+        let DocumentInForce { source, list, part, compiled, .. } = document;
+        let new = || IdClaim { source, list, part, identity: &compiled.identity, times: 0 };
+        let claim = claims.entry(&agent.id).or_insert_with(new);
+        claim.times += u32::from(claim.source == source && claim.list == list);
     }
     let servers = claim_servers(sources, &claims, &compiler.operator_servers());
     let mut routes = HashMap::with_capacity_and_hasher(count, RandomState::default());
     let (mut served, mut inactive, mut deprecated) = (0, 0, 0);
     let (mut rejected, mut unsupported) = (Vec::new(), Vec::new());
-    for (source_index, part, index, compiled) in documents_in_force(sources) {
+    for document in documents_in_force(sources) {
+        let DocumentInForce { part, index, compiled, .. } = document;
         let agent = compiled.agent.as_deref();
         let mut not_served = &mut rejected;
         let claim = agent.and_then(|agent| claims.get(&agent.id));
-        let reasons = match (claim, &compiled.route, agent) {
-            (Some(claim), _, _) if claim.source != source_index => {
-                let winner = sources.get(claim.source).map_or("", |source| &source.spec.name);
-                vec![format!("id: belongs to source {winner}, which has precedence")]
-            }
-            (Some(claim), _, _) if claim.times > 1 => {
-                vec!["id: another document has the same id; neither is served".to_owned()]
-            }
+        if claim.is_some_and(|claim| claim.is_equal_in_earlier_list(&document)) {
+            continue;
+        }
+        let reasons = match (claim.and_then(|claim| claim.rejection(&document, sources)), &compiled.route, agent) {
+            (Some(why), _, _) => vec![why],
             (_, Ok(_), Some(agent)) if is_at_server_of_other_owner(&servers, compiled, &agent.source) => {
                 vec![format!("endpoint: {SERVER_OF_OTHER_OWNER}")]
             }
@@ -113,12 +145,13 @@ fn claim_servers<R>(
     let of_operator =
         operator_servers.iter().map(|origin| (ServerClaim::server_digest(origin), (0, Arc::clone(&operator))));
     let mut ranks: HashMap<u128, (u8, Arc<AgentSource>), RandomState> = of_operator.collect();
-    for (source_index, _, _, compiled) in documents_in_force(sources) {
+    for document in documents_in_force(sources) {
+        let compiled = document.compiled;
         let (Some(rank), Some(claim), Some(agent)) = (rank(compiled), compiled.claim, compiled.agent.as_deref()) else {
             continue;
         };
         // A document that is not served because of its id takes no server.
-        if ids.get(&agent.id).is_none_or(|id| id.source != source_index || id.times > 1) {
+        if ids.get(&agent.id).is_none_or(|id| id.rejection(&document, sources).is_some()) {
             continue;
         }
         // The operator's settings name the additional servers.
@@ -144,14 +177,13 @@ fn is_at_server_of_other_owner<R>(
         .is_some_and(|claim| servers.get(&claim.server).is_some_and(|owner| **owner != *source))
 }
 
-/// Returns every document in force: the index of its source, its part, its index in the part, and its compiled form.
-fn documents_in_force<R>(
-    sources: &[SourceState<R>],
-) -> impl Iterator<Item = (usize, &Arc<str>, usize, &Arc<CompiledDocument<R>>)> {
+/// Returns every document in force, in order of precedence.
+fn documents_in_force<R>(sources: &[SourceState<R>]) -> impl Iterator<Item = DocumentInForce<'_, R>> {
     let sources = sources.iter().enumerate().filter(|(_, source)| !source.stale);
-    sources.flat_map(|(source_index, source)| {
-        source.parts.iter().flat_map(move |(name, entries)| {
-            entries.documents.iter().enumerate().map(move |(index, compiled)| (source_index, name, index, compiled))
+    sources.flat_map(|(source, state)| {
+        state.parts_by_precedence().into_iter().flat_map(move |RankedPart { list, name, content }| {
+            let documents = content.documents.iter().enumerate();
+            documents.map(move |(index, compiled)| DocumentInForce { source, list, part: name, index, compiled })
         })
     })
 }

@@ -8,7 +8,7 @@ use super::{
     },
     feed::Feed,
     file_feed::FileFeed,
-    http_feed,
+    http_feed::{self, RegistryFeedSettings},
     last_known_good::LastKnownGoodFile,
     signature_policy::SignaturePolicy,
     source_state::SourceSpec,
@@ -141,7 +141,13 @@ impl SourceOpener<'_> {
         let (Ok(source_client), Ok(signatures)) = (source_client, signatures) else { return Err(problems) };
         let spec = SourceSpec::remote(remote, source_client.url().as_str());
         let client = ConditionalClient::new(source_client, self.config.cache);
-        Ok((spec, http_feed::open_feed(remote.kind, client, signatures, remote.operation_paths)))
+        let settings = RegistryFeedSettings {
+            kind: remote.kind,
+            signature_policy: signatures,
+            operation_paths: remote.operation_paths,
+            max_agents: remote.max_agents,
+        };
+        Ok((spec, http_feed::open_feed(client, settings)))
     }
 
     /// Opens the feed of a cluster. The feed connects at its first poll.

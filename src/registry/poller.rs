@@ -106,10 +106,9 @@ impl Poller {
         let polled = AssertUnwindSafe(tokio::time::timeout(POLL_TIMEOUT, self.feed.poll())).catch_unwind().await;
         let why = match polled {
             Ok(Ok(mut result)) => {
-                for part in
-                    result.parts.iter_mut().filter(|part| self.prefix_parts && !part.name.starts_with(&*self.name))
-                {
-                    part.name = format!("{}: {}", self.name, part.name).into();
+                let names = result.parts.iter_mut().map(|part| &mut part.name).chain(&mut result.lists);
+                for name in names.filter(|name| self.prefix_parts && !name.starts_with(&*self.name)) {
+                    *name = format!("{}: {name}", self.name).into();
                 }
                 // The last update of a part counts, as if each had been reported separately.
                 result.parts = deduplicate_parts(result.parts);

@@ -28,6 +28,10 @@ pub struct SourceHealth {
     pub from_disk: bool,
     /// Error of the last poll.
     pub error: Option<String>,
+    /// The first parts that cannot be read and keep their previous agents, each with the reason.
+    pub unreadable_parts: Vec<String>,
+    /// What operators should know about the source, such as nested catalogues that are left out.
+    pub warnings: Vec<String>,
     /// Number of agents that a withheld update would remove.
     pub withheld_loss: Option<usize>,
     /// What operators should know about the documents that are served.
@@ -74,7 +78,12 @@ impl SourceHealth {
                 Some(format!("agents of {}s ago are served ({error})", age.as_secs()))
             }
             (None, None) => Some(format!("no agents known yet ({error})")),
-            _ => None,
+            (None, Some(_)) => {
+                let unreadable =
+                    self.unreadable_parts.first().map(|first| format!("previous agents are served ({first})"));
+                let warnings: Vec<String> = unreadable.into_iter().chain(self.warnings.iter().cloned()).collect();
+                (!warnings.is_empty()).then(|| warnings.join("; "))
+            }
         }
     }
 }

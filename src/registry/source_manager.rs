@@ -138,9 +138,11 @@ fn load_last_known_good<R: Send + Sync + 'static>(
             tracing::warn!(source = %spec.name, age_seconds = age.as_secs(), "last known good agents are too old");
             return None;
         }
+        // The parts of a source that has lists are stored in their order.
+        let lists = parts.iter().filter(|_| spec.has_lists()).map(|part| Arc::clone(&part.name)).collect();
         Some(SourcePoll {
             source,
-            result: PollResult { parts, ..PollResult::default() },
+            result: PollResult { parts, lists, ..PollResult::default() },
             stored_at: Some(last_success),
         })
     });

@@ -2,8 +2,8 @@
 //! its last successful poll.
 
 use super::{
-    config::RemoteSourceConfig,
-    feed::{PartUpdate, PollResult},
+    config::{RemoteSourceConfig, SourceKind},
+    feed::{FeedPart, PartUpdate, PollResult},
     loss_guard::{LossGuardPolicy, WithheldLoss},
     route_compilation::CompiledDocument,
     source_health::{DocumentWarnings, SourceHealth},
@@ -82,6 +82,14 @@ impl SourceSpec {
         }
     }
 
+    /// Returns whether the parts of the source are lists, such as nested catalogues, one of which precedes another. The
+    /// parts of other sources are files, topics or objects of one list.
+    pub(super) fn has_lists(&self) -> bool {
+        let kinds_of_objects =
+            [Self::FILES_KIND, AgentSource::REGISTRY, SourceKind::Mqtt.as_str(), SourceKind::Kubernetes.as_str()];
+        !kinds_of_objects.contains(&self.kind)
+    }
+
     /// Returns the source of a document, published by `publisher` if this is the built-in registry.
     pub(super) fn agent_source(&self, publisher: Option<Arc<str>>) -> AgentSource {
         let writer = match (self.kind, publisher) {
@@ -104,6 +112,15 @@ pub(super) struct PartContent<R> {
     pub(super) error: Option<String>,
 }
 
+/// A part in force, with its place among the lists of its source.
+#[derive(Clone, Copy)]
+pub(super) struct RankedPart<'a, R> {
+    /// The list that has the part: the lower one precedes the higher one.
+    pub(super) list: usize,
+    pub(super) name: &'a Arc<str>,
+    pub(super) content: &'a PartContent<R>,
+}
+
 /// Updated parts; `None` is a part that is removed.
 pub(super) type CompiledParts<R> = BTreeMap<Arc<str>, Option<Vec<Arc<CompiledDocument<R>>>>>;
 
@@ -111,6 +128,10 @@ pub(super) type CompiledParts<R> = BTreeMap<Arc<str>, Option<Vec<Arc<CompiledDoc
 pub(super) struct SourceState<R> {
     pub(super) spec: SourceSpec,
     pub(super) parts: BTreeMap<Arc<str>, PartContent<R>>,
+    /// The parts that are lists of their own, in order of precedence; all others are one list after them.
+    lists: Vec<Arc<str>>,
+    /// What operators should know about the source.
+    warnings: Vec<String>,
     /// Updated parts that the loss guard withholds.
     withheld: CompiledParts<R>,
     withheld_loss: Option<WithheldLoss>,
@@ -135,6 +156,8 @@ impl<R> SourceState<R> {
         Self {
             spec,
             parts: BTreeMap::new(),
+            lists: Vec::new(),
+            warnings: Vec::new(),
             withheld: BTreeMap::new(),
             withheld_loss: None,
             polled: false,
@@ -165,6 +188,40 @@ impl<R> SourceState<R> {
         self.parts.values().map(|entries| entries.documents.len()).sum()
     }
 
+    /// Returns the parts in force in order of precedence.
+    pub(super) fn parts_by_precedence(&self) -> Vec<RankedPart<'_, R>> {
+        let ranks = self.list_ranks();
+        let rank = |name: &Arc<str>| ranks.get(name).copied().unwrap_or(self.lists.len());
+        let parts = self.parts.iter().map(|(name, content)| RankedPart { list: rank(name), name, content });
+        let mut parts: Vec<_> = parts.collect();
+        parts.sort_by_key(|part| part.list);
+        parts
+    }
+
+    fn list_ranks(&self) -> HashMap<&Arc<str>, usize, RandomState> {
+        self.lists.iter().enumerate().map(|(rank, name)| (name, rank)).collect()
+    }
+
+    /// Sets the order of the lists; returns whether it differs from the previous one.
+    pub(super) fn set_lists(&mut self, lists: Vec<Arc<str>>) -> bool {
+        let changed = !lists.is_empty() && lists != self.lists;
+        if changed {
+            self.lists = lists;
+            self.revision += 1;
+        }
+        changed
+    }
+
+    /// Sets what operators should know about the source.
+    pub(super) fn set_warnings(&mut self, warnings: Vec<String>) {
+        if warnings != self.warnings {
+            for warning in &warnings {
+                tracing::warn!(source = %self.spec.name, "{warning}");
+            }
+            self.warnings = warnings;
+        }
+    }
+
     /// Returns the number of documents after `result` is applied, as far as it is known without parsing them.
     pub(super) fn len_after(&self, result: &PollResult) -> usize {
         let current_count = |name: &Arc<str>| self.parts.get(name).map_or(0, |entries| entries.documents.len());
@@ -177,6 +234,22 @@ impl<R> SourceState<R> {
             PartUpdate::Unreadable(_) | PartUpdate::ReadableAgain if replaces_all => count + current_count(&part.name),
             PartUpdate::Removed | PartUpdate::Unreadable(_) | PartUpdate::ReadableAgain => count,
         })
+    }
+
+    /// Withholds the last lists with which the source would have too many agents: they keep their previous agents. The first
+    /// list is the source's own, which decides about the source.
+    pub(super) fn keep_lists_within_bounds(&self, result: &mut PollResult) {
+        let nested: Vec<Arc<str>> = result.lists.iter().skip(1).rev().cloned().collect();
+        for name in nested {
+            if self.len_after(result) <= self.spec.max_agents {
+                return;
+            }
+            let replaced = |part: &&mut FeedPart| part.name == name && matches!(part.update, PartUpdate::Replaced(_));
+            if let Some(part) = result.parts.iter_mut().find(replaced) {
+                let why = format!("with it the source would have more than {} agents", self.spec.max_agents);
+                part.update = PartUpdate::Unreadable(why);
+            }
+        }
     }
 
     /// Records that the poll failed or was rejected.
@@ -322,15 +395,15 @@ impl<R> SourceState<R> {
         if self.spec.loss_guard.is_none() {
             return 0;
         }
-        // A duplicate id is not served at all: a list that contains every id twice loses every agent.
-        let mut counts_after: HashMap<&AgentId, u32, RandomState> = HashMap::default();
-        for id in self.withheld.values().flatten().flatten().filter_map(|document| document.callable_id()) {
-            *counts_after.entry(id).or_default() += 1;
-        }
-        let replaced_parts = self.withheld.keys().filter_map(|name| self.parts.get(name));
-        let callable_before =
-            replaced_parts.flat_map(|entries| &entries.documents).filter_map(|document| document.callable_id());
-        callable_before.filter(|id| counts_after.get(id) != Some(&1)).count()
+        let ranks = self.list_ranks();
+        let rank = |name: &Arc<str>| ranks.get(name).copied().unwrap_or(self.lists.len());
+        let in_force = || self.parts.iter().map(|(name, content)| (rank(name), content.documents.as_slice()));
+        let unchanged = self.parts.iter().filter(|(name, _)| !self.withheld.contains_key(*name));
+        let unchanged = unchanged.map(|(name, content)| (rank(name), content.documents.as_slice()));
+        let updated = self.withheld.iter().filter_map(|(name, documents)| Some((rank(name), documents.as_deref()?)));
+        let before = served_ids(in_force());
+        let after = served_ids(unchanged.chain(updated));
+        before.difference(&after).count()
     }
 
     /// Marks the source stale if its last successful poll is too long ago; returns whether this removes agents.
@@ -341,6 +414,13 @@ impl<R> SourceState<R> {
         };
         self.stale = SystemTime::now().duration_since(last_success).is_ok_and(|age| age > max_staleness);
         self.stale && !self.parts.is_empty()
+    }
+
+    /// Returns the first parts of a remote source that cannot be read, each with the reason.
+    fn unreadable_parts(&self) -> Vec<String> {
+        let unreadable = self.parts.iter().filter(|_| self.spec.kind != SourceSpec::FILES_KIND);
+        let unreadable = unreadable.filter_map(|(name, part)| Some(format!("{name}: {}", part.error.as_deref()?)));
+        unreadable.take(MAX_REPORTED_WARNINGS).collect()
     }
 
     pub(super) fn health(&self) -> SourceHealth {
@@ -355,9 +435,29 @@ impl<R> SourceState<R> {
             stale: self.stale,
             from_disk: self.from_disk,
             error: self.error.clone(),
+            unreadable_parts: self.unreadable_parts(),
+            warnings: self.warnings.clone(),
             withheld_loss: self.withheld_loss.as_ref().map(WithheldLoss::lost_agents),
             document_warnings: Arc::clone(&self.document_warnings),
             unsupported_documents: Arc::clone(&self.unsupported_documents),
         }
     }
+}
+
+/// Returns the ids that are served: those that the first list that has them has once. A list that has every id twice loses
+/// every agent.
+fn served_ids<'a, R: 'a>(
+    parts: impl Iterator<Item = (usize, &'a [Arc<CompiledDocument<R>>])>,
+) -> HashSet<&'a AgentId, RandomState> {
+    let mut claims: HashMap<&AgentId, (usize, u32), RandomState> = HashMap::default();
+    for (list, documents) in parts {
+        for id in documents.iter().filter_map(|document| document.callable_id()) {
+            let (first, times) = claims.entry(id).or_insert((list, 0));
+            if list < *first {
+                (*first, *times) = (list, 0);
+            }
+            *times += u32::from(list == *first);
+        }
+    }
+    claims.into_iter().filter(|(_, (_, times))| *times == 1).map(|(id, _)| id).collect()
 }

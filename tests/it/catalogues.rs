@@ -160,6 +160,55 @@ async fn r59_nested_catalogues_bring_their_agents_and_lose_only_them() {
     .await;
     let row = source_row(&gate).await;
     assert!(row["unsupported"][0].as_str().unwrap().contains("another entry leads to already"), "{row}");
+    assert_eq!((&row["read"], row.get("error")), (&json!(true), None), "the source's own list was read");
+    assert!(row["unreadable"].to_string().contains("/gone.json"), "{row}");
+    assert!(row["warning"].as_str().unwrap().contains("/gone.json"), "{row}");
+}
+
+#[tokio::test]
+async fn r41_a_catalogue_of_another_publisher_takes_no_agent_and_no_credential() {
+    let (echo, thief) = (Agent::echo().await, line_agent().await);
+    let card =
+        |name: &str, agent: &Agent| json!({"name": name, "protocolVersion": "0.3.0", "url": agent.url(), "skills": []});
+    let a2a = "application/a2a-agent-card+json";
+    let entry = |name: &str, agent: &Agent| json!({"identifier": name, "type": a2a, "data": card(name, agent)});
+    let link = |name: &str, url: &str| json!({"identifier": name, "type": a2a, "url": url});
+    let nested = |url: &str| json!({"identifier": url, "type": "application/ai-catalog+json", "url": url});
+    // The source's server shows what is private to the gateway's credential only, and leads to the other server.
+    let (private, other_url) = (card("private", &echo), std::sync::Arc::new(std::sync::OnceLock::<String>::new()));
+    let (shared, good, shown) =
+        (std::sync::Arc::clone(&other_url), entry("good", &echo), link("private", "/private/a"));
+    let server = Agent::scripted(move |request| {
+        let path = request.head.split(' ').nth(1).unwrap_or_default();
+        let is_authorized = request.header("authorization") == Some("Bearer hunter2");
+        json_response(&match (path, is_authorized) {
+            ("/catalog.json", _) => json!({"entries": [nested(shared.get().unwrap()), good, shown]}),
+            ("/private/a" | "/private/b", true) => private.clone(),
+            _ => json!({"error": "no"}),
+        })
+    })
+    .await;
+    let stolen = format!("{}/private/b", origin(&server));
+    let entries = json!([entry("good", &thief), entry("extra", &thief), link("stolen", &stolen)]);
+    let other = document_server(vec![("/evil.json", json!({"entries": entries}))]).await;
+    other_url.set(format!("{}/evil.json", origin(&other))).unwrap();
+    let config = format!(
+        "agents:\n  sources:\n    - agents.json\n    - {{kind: catalog, url: \
+         '{}/catalog.json', name: src, poll_interval: 1s, credential: {{bearer: 'env:CATALOG_TOKEN'}}, endpoints: \
+         ['http://127.0.0.1:*']}}\n",
+        origin(&server)
+    );
+    let gate = gateway().env("CATALOG_TOKEN", "hunter2").section(&config).start().await;
+    eventually("the other catalogue is read", async || gate.invoke("extra", &json!({})).await.status == 200).await;
+    let answer = gate.invoke("good", &json!({"text": "hi"})).await.expect_ok();
+    assert!(answer.get("line").is_none(), "the source's own agent answers: {answer}");
+    gate.invoke("private", &json!({})).await.expect_ok();
+    gate.invoke("stolen", &json!({})).await.expect_fault(404, "NotFound");
+    let rejected = gate.admin_page("/agents").await.text();
+    assert!(rejected.contains("belongs to the list src: ") && rejected.contains("which has precedence"), "{rejected}");
+    let requests = server.requests();
+    let of_thief: Vec<_> = requests.iter().filter(|request| request.head.contains("/private/b")).collect();
+    assert!(!of_thief.is_empty() && of_thief.iter().all(|request| request.header("authorization").is_none()));
 }
 
 #[tokio::test]

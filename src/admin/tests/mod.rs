@@ -385,6 +385,8 @@ fn source_health(name: &str, success_age: Option<u64>) -> SourceHealth {
         last_success: success_age.map(|ago| SystemTime::now() - Duration::from_secs(ago)),
         stale: false,
         from_disk: false,
+        unreadable_parts: Vec::new(),
+        warnings: Vec::new(),
         error: None,
         withheld_loss: None,
         document_warnings: Arc::default(),

@@ -1,12 +1,15 @@
-//! Fetches from one source that the operator configured. The source's credential is sent to its own origin only;
-//! redirects and links to other origins are subject to the address policy. All fetches are bounded.
+//! Fetches from one source that the operator configured. The source's credential is sent to its own origin only, and only
+//! where the operator or a document of that origin named the URL; all other links and redirects are subject to the
+//! address policy. All fetches are bounded.
 
 mod freshness;
+mod link_author;
 mod loaded_credential;
 mod oauth_token_cache;
 mod source_credential;
 
 pub use freshness::{freshness_lifetime, retry_after};
+pub use link_author::LinkAuthor;
 pub(super) use source_credential::bearer_value;
 pub use source_credential::{ClientCredentials, SourceCredential, SourceHeader, SourceMtls};
 
@@ -63,27 +66,48 @@ impl SourceClient {
         &self.url
     }
 
+    /// Returns whether `url` is at the source's own server.
+    pub fn is_own(&self, url: &Url) -> bool {
+        url.origin() == self.url.origin()
+    }
+
     /// Sends a GET to `url` with these headers and the credential, and returns the final response.
     ///
     /// # Errors
     /// One of the URLs is denied, or there was no complete response within the limits.
     pub async fn get(&self, url: &Url, fields: &HeaderMap) -> Result<FinalReply, FetchError> {
-        bounded_fetch::within(self.limits.time, url.as_str(), self.follow_redirects(url, fields)).await
+        self.get_link(url, LinkAuthor::Source, fields).await
     }
 
-    async fn follow_redirects(&self, start: &Url, fields: &HeaderMap) -> Result<FinalReply, FetchError> {
+    /// Sends a GET to `url`, which `author` named, with these headers, and returns the final response. The credential,
+    /// the client certificate and the operator's trust are for URLs of the source's own author only.
+    ///
+    /// # Errors
+    /// As [`SourceClient::get`].
+    pub async fn get_link(&self, url: &Url, author: LinkAuthor, fields: &HeaderMap) -> Result<FinalReply, FetchError> {
+        bounded_fetch::within(self.limits.time, url.as_str(), self.follow_redirects(url, author, fields)).await
+    }
+
+    async fn follow_redirects(
+        &self,
+        start: &Url,
+        mut author: LinkAuthor,
+        fields: &HeaderMap,
+    ) -> Result<FinalReply, FetchError> {
         let mut url = start.clone();
         for _ in 0..=redirect::MAX_REDIRECTS {
-            let reply = self.fetch_hop(&url, fields).await?;
+            // The server that redirects names the target.
+            author = author.of_links(self.is_own(&url));
+            let reply = self.fetch_hop(&url, author, fields).await?;
             let Some(next) = redirect::redirect_target(&reply)? else { return Ok(reply) };
             url = next;
         }
         Err(redirect::too_many_redirects(start))
     }
 
-    async fn fetch_hop(&self, url: &Url, fields: &HeaderMap) -> Result<FinalReply, FetchError> {
+    async fn fetch_hop(&self, url: &Url, author: LinkAuthor, fields: &HeaderMap) -> Result<FinalReply, FetchError> {
         self.other.check_url(url.as_str()).map_err(|reason| FetchError::Denied { url: url.to_string(), reason })?;
-        if url.origin() != self.url.origin() {
+        if author == LinkAuthor::Foreign {
             return self.other.get_once(url, fields, FetchLimits { time: UNLIMITED, ..self.limits }).await;
         }
         let send = async |credential: Option<(http::HeaderName, HeaderValue)>| {

@@ -1,30 +1,28 @@
 //! Crawls a registry: its list page by page, then the documents that the list links to. What was read is cached, so
 //! that a poll costs as much as changed.
-//! A page that cannot be read fails the poll; a document that cannot be read affects only itself, and its previous
-//! content stays.
+//! A page of the source's own list that cannot be read fails the poll. A nested catalogue or a document that cannot be read
+//! affects only itself, and its previous content stays. Every list is a part of its own.
 
 use super::{
-    catalog_tree::{CatalogTree, TreeEntries},
+    catalog_tree::{CatalogTree, TreeList},
     conversion_error::ConversionError,
     converted_document::ConvertedDocument,
     entry_classifier::{ClassifiedEntry, EntryClassifier, EntryLink},
     linked_documents::{DocumentLink, LinkedDocuments},
-    pagination::DigestKey,
+    list_reports::{ListContent, ListReports},
+    pagination::{DigestKey, digest_key},
 };
 use crate::{
     net::Url,
     registry::{
-        Feed, FeedPart, PartUpdate, PollResult,
+        Feed, FeedPart, PartUpdate, PollResult, RawDocument, SourceKind,
         conditional_get::{ConditionalClient, ConditionalResponse, FetchedDocument},
     },
     signing::TrustedKeys,
     values::sha256,
 };
 use serde_json::Value;
-use std::{sync::Arc, time::Duration};
-
-/// Number of polls that may fail because documents are still being fetched, before the first accepted result.
-const MAX_INCOMPLETE_POLLS: u8 = 3;
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 /// Feed of a list over HTTP.
 pub(super) struct RegistryCrawler {
@@ -32,28 +30,32 @@ pub(super) struct RegistryCrawler {
     classifier: EntryClassifier,
     catalogs: CatalogTree,
     documents: LinkedDocuments,
-    reported_digest: Option<DigestKey>,
-    accepted_digest: Option<DigestKey>,
-    /// Whether the list ever had a usable agent.
-    had_agents: bool,
-    /// Polls before the first accepted result that had no time for all documents.
-    incomplete_polls: u8,
+    reports: ListReports,
+    /// Whether a result was ever accepted.
+    was_accepted: bool,
+    /// Maximum number of agents of the source.
+    max_agents: usize,
+    /// What cannot be read, as it was reported last.
     error: Option<String>,
     /// The list of keys that the source's host published last; null before that.
     domain_keys: Value,
 }
 
 impl RegistryCrawler {
-    pub(super) fn new(client: ConditionalClient, classifier: EntryClassifier, start_urls: Vec<Url>) -> Self {
+    pub(super) fn new(
+        client: ConditionalClient,
+        classifier: EntryClassifier,
+        start_urls: Vec<Url>,
+        max_agents: usize,
+    ) -> Self {
         Self {
             client,
             classifier,
-            catalogs: CatalogTree::new(start_urls),
+            catalogs: CatalogTree::new(start_urls, max_agents),
             documents: LinkedDocuments::default(),
-            reported_digest: None,
-            accepted_digest: None,
-            had_agents: false,
-            incomplete_polls: 0,
+            reports: ListReports::default(),
+            was_accepted: false,
+            max_agents,
             error: None,
             domain_keys: Value::Null,
         }
@@ -90,71 +92,119 @@ impl RegistryCrawler {
 
     async fn crawl(&mut self) -> Result<PollResult, String> {
         self.update_domain_keys().await?;
-        let tree = self.catalogs.read_all(&self.client, &self.classifier).await?;
-        let links = tree.entries.iter().filter_map(|entry| match self.catalogs.entry(entry) {
-            Some(ClassifiedEntry::Link(link)) => Some(DocumentLink { entry: entry.key, link }),
-            _ => None,
+        let is_first = !self.was_accepted;
+        let lists = self.catalogs.read_all(&self.client, &self.classifier, is_first).await?;
+        let links = lists.iter().enumerate().flat_map(|(number, list)| {
+            let (catalogs, client) = (&self.catalogs, &self.client);
+            list.entries.iter().filter_map(move |key| match catalogs.entry(list, key) {
+                Some(ClassifiedEntry::Link(link)) => {
+                    let author = client.effective_author(&link.url, list.author);
+                    Some(DocumentLink { entry: *key, link, author, list: number, branch: list.branch })
+                }
+                _ => None,
+            })
         });
-        let (due, incomplete) = self.documents.plan_fetches(links);
-        let incomplete = self.documents.fetch(due, &self.client, &self.classifier).await? || incomplete;
-        if (incomplete || tree.is_incomplete)
-            && self.accepted_digest.is_none()
-            && self.incomplete_polls < MAX_INCOMPLETE_POLLS
-        {
-            // What was in force before this feed was created may be more than what is fetched so far.
-            self.incomplete_polls += 1;
-            return Err(format!("{}: documents are still being fetched", self.client.url()));
-        }
-        self.build_result(&tree, incomplete)
+        let mut plan = self.documents.plan_fetches(links);
+        plan.is_first = is_first;
+        self.documents.fetch(plan, &self.client, &self.classifier).await;
+        let mut result = self.build_result(&lists)?;
+        // In the first poll, nested catalogues had little time.
+        result.poll_soon |= is_first && lists.iter().any(|list| list.unread.is_some());
+        Ok(result)
     }
 
-    /// Returns the documents, if they differ from the last acknowledged result.
-    fn build_result(&mut self, tree: &TreeEntries, incomplete: bool) -> Result<PollResult, String> {
-        let (mut documents, mut usable_count, mut digest, mut first_error) = (Vec::new(), 0, Vec::new(), None);
-        for entry in &tree.entries {
-            let document = match self.catalogs.entry(entry) {
+    /// Returns the lists that differ from the last acknowledged result.
+    fn build_result(&mut self, lists: &[TreeList]) -> Result<PollResult, String> {
+        let mut result = PollResult::default();
+        let mut agent_count = 0;
+        for list in lists {
+            let name = list.name(self.client.url());
+            let mut content = self.list_content(list);
+            result.poll_soon |= content.is_incomplete;
+            let checked = match &list.unread {
+                Some(why) => Err(why.clone()),
+                None => self.reports.check(&name, &mut content),
+            };
+            let size = content.documents.len();
+            let checked = checked.and_then(|()| {
+                // The catalogue refuses a source whose own list has too many agents.
+                if list.is_own() || agent_count + size <= self.max_agents {
+                    return Ok(());
+                }
+                Err(format!("with its {size} agents the source would have more than {}", self.max_agents))
+            });
+            if list.is_own() {
+                checked.clone()?;
+            }
+            if checked.is_ok() {
+                agent_count += size;
+            }
+            result.parts.extend(match checked {
+                Ok(()) => self.reports.update(&name, content),
+                Err(why) => self.reports.keep_previous(&name, why),
+            });
+            result.lists.push(name);
+        }
+        result.parts.extend(self.reports.remove_others(&result.lists));
+        result.parts.extend(self.error_part());
+        result.warnings.extend(self.catalogs.left_out_summary());
+        Ok(result)
+    }
+
+    /// Returns the documents of a list.
+    fn list_content(&self, list: &TreeList) -> ListContent {
+        let mut content = ListContent {
+            documents: Vec::new(),
+            digest: [0; 32],
+            usable_count: 0,
+            first_error: None,
+            is_incomplete: false,
+        };
+        let mut digests = Vec::new();
+        let mut seen = HashSet::new();
+        for key in &list.entries {
+            let document = match self.catalogs.entry(list, key) {
                 Some(ClassifiedEntry::Document(ready)) => Ok(ready.to_raw_document()),
                 Some(ClassifiedEntry::Refused(error)) => Err(error.clone()),
-                Some(ClassifiedEntry::Link(link)) => match self.documents.get(link) {
-                    Some(document) => {
-                        let ready = document.as_ref().map(ConvertedDocument::to_raw_document);
-                        ready.map_err(|error| error.clone().map_reason(|why| prefix_reason(link, why)))
+                Some(ClassifiedEntry::Link(link)) => {
+                    let author = self.client.effective_author(&link.url, list.author);
+                    match self.documents.get(link, author) {
+                        Some(document) => {
+                            let ready = document.as_ref().map(ConvertedDocument::to_raw_document);
+                            ready.map_err(|error| error.clone().map_reason(|why| prefix_reason(link, why)))
+                        }
+                        None => {
+                            content.is_incomplete = true;
+                            continue;
+                        }
                     }
-                    None => continue,
-                },
-                Some(ClassifiedEntry::Catalog(_)) => match self.catalogs.reason_not_followed(entry) {
+                }
+                Some(ClassifiedEntry::Catalog(_)) => match self.catalogs.duplicate_reason(key) {
                     Some(why) => Err(ConversionError::unsupported(why)),
                     None => continue,
                 },
                 Some(ClassifiedEntry::InlineCatalog(_)) | None => continue,
             };
-            usable_count += usize::from(document.is_ok());
+            let is_usable = document.is_ok();
             let document = document.unwrap_or_else(|error| {
                 let document = error.to_raw_document();
                 // Entries that are no agents do not make a list unusable.
                 if let ConversionError::Invalid(why) = error {
-                    first_error.get_or_insert(why);
+                    content.first_error.get_or_insert(why);
                 }
                 document
             });
-            digest.extend_from_slice(&document.digest);
-            document.notes.iter().for_each(|note| digest.extend_from_slice(note.as_bytes()));
-            documents.push(document);
+            // One document at two URLs, or in two catalogues within the list, is one agent.
+            if self.classifier.kind == SourceKind::Catalog && is_usable && !seen.insert(document_digest(&document)) {
+                continue;
+            }
+            content.usable_count += usize::from(is_usable);
+            digests.extend_from_slice(&document.digest);
+            document.notes.iter().for_each(|note| digests.extend_from_slice(note.as_bytes()));
+            content.documents.push(document);
         }
-        if let Some(why) = first_error.filter(|_| usable_count == 0 && self.had_agents) {
-            return Err(format!("none of the {} entries can be used ({why})", documents.len()));
-        }
-        self.had_agents |= usable_count > 0;
-        let mut result = PollResult { poll_soon: incomplete, ..PollResult::default() };
-        let digest = sha256(&digest);
-        self.reported_digest = Some(digest);
-        if self.accepted_digest != Some(digest) {
-            result
-                .parts
-                .push(FeedPart { name: self.client.url().as_str().into(), update: PartUpdate::Replaced(documents) });
-        }
-        result.parts.extend(self.error_part());
-        Ok(result)
+        content.digest = sha256(&digests);
+        content
     }
 
     /// Returns the error of documents and nested catalogues that cannot be read again, if it is new: their previous
@@ -183,6 +233,12 @@ fn parse_domain_keys(url: &Url, response: &FetchedDocument) -> Result<(TrustedKe
     Ok((keys, jwks.get_mut("keys").map(Value::take).unwrap_or_default()))
 }
 
+/// Returns a digest of the document and its notes.
+fn document_digest(document: &RawDocument) -> DigestKey {
+    let notes = document.notes.iter().map(|note| note.as_bytes());
+    digest_key(&[&document.digest[..]].into_iter().chain(notes).collect::<Vec<_>>())
+}
+
 fn prefix_reason(link: &EntryLink, why: &str) -> String {
     let name = link.listed_name.as_deref().unwrap_or(link.url.as_str());
     format!("{}: {why}", super::json_members::quote_name(name))
@@ -195,12 +251,15 @@ impl Feed for RegistryCrawler {
     }
 
     fn acknowledge(&mut self) {
-        self.accepted_digest = self.reported_digest;
+        self.was_accepted = true;
+        self.reports.acknowledge();
     }
 
     fn reset(&mut self) {
         self.client.clear_cache();
-        self.accepted_digest = None;
+        self.catalogs.reset_backoffs();
+        self.documents.reset_backoffs();
+        self.reports.reset();
         self.error = None;
     }
 

@@ -406,7 +406,10 @@ fn document_link(url: &str, base: &Url) -> Result<Url, String> {
     let address = url.strip_prefix("agent://").or_else(|| url.strip_prefix("agent+https://"));
     let url = address.map_or_else(|| url.to_owned(), |rest| format!("https://{rest}"));
     let joined = base.join(&url).ok().filter(|joined| matches!(joined.scheme(), "http" | "https"));
-    joined.ok_or_else(|| format!("the link {} is not a URL over HTTP", quote_name(&url)))
+    let mut link = joined.ok_or_else(|| format!("the link {} is not a URL over HTTP", quote_name(&url)))?;
+    // No request has a fragment: with and without one, it is the same document.
+    link.set_fragment(None);
+    Ok(link)
 }
 
 /// Prefixes the reason with the name or id of the entry.

@@ -8,18 +8,23 @@
 mod a2a_card;
 mod agent_framework;
 mod agent_uri_descriptor;
+mod catalog_selection;
 mod catalog_tree;
 mod conversion_error;
 mod converted_document;
 mod crawler;
 mod document_location;
 mod document_shape;
+mod document_shares;
 mod entry_classifier;
 #[cfg(any(test, fuzzing))]
 pub(super) mod fuzz;
 mod json_members;
+mod link_backoff;
 mod linked_documents;
+mod list_budget;
 mod list_parser;
+mod list_reports;
 mod mcp_server_card;
 mod openapi_document;
 mod pagination;
@@ -40,14 +45,20 @@ use document_shape::DocumentForm;
 use entry_classifier::ListedDocument;
 use serde_json::{Map, Value};
 
-/// Opens the feed of a registry of this kind, whose URL `client` has. `operation_paths` says whether the operations of
-/// the descriptors of an `agent://` domain have paths of their own.
-pub(super) fn open_feed(
-    kind: SourceKind,
-    client: ConditionalClient,
-    signature_policy: SignaturePolicy,
-    operation_paths: bool,
-) -> Box<dyn Feed> {
+/// Settings of the feed of a registry.
+#[derive(Debug)]
+pub(super) struct RegistryFeedSettings {
+    pub(super) kind: SourceKind,
+    pub(super) signature_policy: SignaturePolicy,
+    /// Whether the operations of the descriptors of an `agent://` domain have paths of their own.
+    pub(super) operation_paths: bool,
+    /// Maximum number of agents of the source.
+    pub(super) max_agents: usize,
+}
+
+/// Opens the feed of a registry, whose URL `client` has.
+pub(super) fn open_feed(client: ConditionalClient, settings: RegistryFeedSettings) -> Box<dyn Feed> {
+    let RegistryFeedSettings { kind, signature_policy, operation_paths, max_agents } = settings;
     let operation_addressing = if operation_paths && kind == SourceKind::AgentUri {
         OperationAddressing::BelowEndpoint
     } else {
@@ -58,6 +69,7 @@ pub(super) fn open_feed(
         client,
         entry_classifier::EntryClassifier { kind, signature_policy, operation_addressing },
         start_urls,
+        max_agents,
     ))
 }
 

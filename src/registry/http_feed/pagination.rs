@@ -3,56 +3,15 @@
 
 use super::{
     entry_classifier::{ClassifiedEntry, EntryClassifier},
+    list_budget::{ListBudget, ListSize},
     list_parser::{self, RawEntry},
 };
 use crate::{
-    net::Url,
-    registry::{
-        MAX_AGENTS,
-        conditional_get::{ConditionalClient, ConditionalResponse},
-    },
+    net::{LinkAuthor, Url},
+    registry::conditional_get::{ConditionalClient, ConditionalResponse, FetchFailure, FetchedDocument, LinkTarget},
     values::sha256,
 };
 use std::collections::{HashMap, HashSet};
-
-/// What a list may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ListBudget {
-    /// Number of pages.
-    pub(super) pages: usize,
-    /// Number of entries.
-    pub(super) entries: usize,
-    /// Size of all pages in bytes.
-    pub(super) bytes: usize,
-}
-
-impl ListBudget {
-    /// The budget of one poll of a source.
-    pub(super) const POLL: Self = Self { pages: 1_000, entries: MAX_AGENTS, bytes: 256 << 20 };
-
-    /// Returns what is left after a list took `used`.
-    pub(super) fn without(self, used: Self) -> Self {
-        Self {
-            pages: self.pages.saturating_sub(used.pages),
-            entries: self.entries.saturating_sub(used.entries),
-            bytes: self.bytes.saturating_sub(used.bytes),
-        }
-    }
-
-    /// Returns the smaller of both budgets.
-    pub(super) fn min(self, other: Self) -> Self {
-        Self {
-            pages: self.pages.min(other.pages),
-            entries: self.entries.min(other.entries),
-            bytes: self.bytes.min(other.bytes),
-        }
-    }
-
-    /// Returns whether `used` is within the budget.
-    pub(super) fn allows(self, used: Self) -> bool {
-        used.pages <= self.pages && used.entries <= self.entries && used.bytes <= self.bytes
-    }
-}
 
 /// Number of entries that are classified together, between those of other sources. The digests of a long list take long
 /// too, so that the task yields after as many.
@@ -63,51 +22,80 @@ const BATCH_BYTES: usize = 64 << 10;
 /// SHA-256 of an entry and of everything that its classification depends on.
 pub(super) type DigestKey = [u8; 32];
 
+/// How a list is read.
+#[derive(Clone, Copy)]
+pub(super) struct ListReading<'a> {
+    pub(super) client: &'a ConditionalClient,
+    pub(super) classifier: &'a EntryClassifier,
+    pub(super) budget: &'a ListBudget,
+}
+
 /// A list of any number of pages.
 pub(super) struct ListReader {
     /// Candidate URLs of the list, in order of preference.
     start_urls: Vec<Url>,
+    /// Who named the list; `None` for the source's own list.
+    named_by: Option<LinkAuthor>,
     /// Index of the candidate at which the list was found.
     found_at: Option<usize>,
     pages: HashMap<Url, CachedPage>,
     entries: HashMap<DigestKey, ClassifiedEntry>,
-    /// The entries when all pages were last read.
-    last_read: Vec<DigestKey>,
+    /// The list when all pages were last read.
+    last_read: Option<ReadList>,
+}
+
+/// A list of which all pages were read.
+#[derive(Clone, Debug)]
+pub(super) struct ReadList {
+    pub(super) entries: Vec<DigestKey>,
+    /// Where its first page was after redirects.
+    pub(super) url: Url,
+    /// Who names what its entries lead to.
+    pub(super) author: LinkAuthor,
 }
 
 /// A page as it was last read.
 struct CachedPage {
+    /// Where it was after redirects.
+    url: Url,
     entries: Vec<DigestKey>,
     next: Option<Url>,
     size: usize,
 }
 
 impl ListReader {
+    /// Creates the reader of the source's own list.
     pub(super) fn new(start_urls: Vec<Url>) -> Self {
-        Self { start_urls, found_at: None, pages: HashMap::new(), entries: HashMap::new(), last_read: Vec::new() }
+        Self {
+            start_urls,
+            named_by: None,
+            found_at: None,
+            pages: HashMap::new(),
+            entries: HashMap::new(),
+            last_read: None,
+        }
+    }
+
+    /// Creates the reader of a list that another list names.
+    pub(super) fn of_link(link: LinkTarget<'_>) -> Self {
+        Self { named_by: Some(link.author), ..Self::new(vec![link.url.clone()]) }
     }
 
     /// Discards the entries, so that the next poll classifies every one again.
     pub(super) fn clear(&mut self) {
         self.pages.clear();
         self.entries.clear();
-        self.last_read.clear();
+        self.last_read = None;
     }
 
-    /// Returns the URLs of the pages that were read.
+    /// Returns the URLs of the pages that were read, before and after redirects.
     pub(super) fn page_urls(&self) -> impl Iterator<Item = &Url> {
-        self.pages.keys()
+        self.pages.iter().flat_map(|(url, page)| [url, &page.url])
     }
 
-    /// Returns the entries when all pages were last read; later failures do not change them.
-    pub(super) fn last_read(&self) -> &[DigestKey] {
-        &self.last_read
-    }
-
-    /// Returns what the list takes now.
-    pub(super) fn size(&self) -> ListBudget {
-        let bytes = self.pages.values().map(|page| page.size).sum();
-        ListBudget { pages: self.pages.len(), entries: self.last_read.len(), bytes }
+    /// Returns the list when all pages were last read; later failures do not change it.
+    pub(super) fn last_read(&self) -> Option<&ReadList> {
+        self.last_read.as_ref()
     }
 
     /// Returns the classified entry.
@@ -119,92 +107,89 @@ impl ListReader {
     ///
     /// # Errors
     /// A page cannot be read, or the list exceeds the budget.
-    pub(super) async fn read_all(
-        &mut self,
-        client: &ConditionalClient,
-        classifier: &EntryClassifier,
-        budget: ListBudget,
-    ) -> Result<Vec<DigestKey>, String> {
+    pub(super) async fn read_all(&mut self, reading: ListReading<'_>) -> Result<ReadList, FetchFailure> {
         let mut visited = HashSet::new();
-        let entries = self.follow_pages(client, classifier, budget, &mut visited).await;
-        if let Ok(entries) = &entries {
-            self.last_read.clone_from(entries);
+        let list = self.follow_pages(reading, &mut visited).await;
+        if let Ok(list) = &list {
+            self.last_read = Some(list.clone());
         }
         // After a failure too: a list whose pages differ at every poll must not exhaust the memory.
         self.pages.retain(|url, _| visited.contains(url));
         let in_pages = self.pages.values().flat_map(|page| &page.entries);
-        let cached_keys: HashSet<&DigestKey> = in_pages.chain(&self.last_read).collect();
+        let cached_keys: HashSet<&DigestKey> =
+            in_pages.chain(self.last_read.iter().flat_map(|list| &list.entries)).collect();
         self.entries.retain(|key, _| cached_keys.contains(key));
-        entries
+        list
     }
 
     async fn follow_pages(
         &mut self,
-        client: &ConditionalClient,
-        classifier: &EntryClassifier,
-        budget: ListBudget,
+        reading: ListReading<'_>,
         visited: &mut HashSet<Url>,
-    ) -> Result<Vec<DigestKey>, String> {
-        let start = self.find_start(client, classifier).await?;
-        let (mut entries, mut bytes) = (Vec::new(), 0);
+    ) -> Result<ReadList, FetchFailure> {
+        let start = self.find_start(reading).await?;
+        let mut author = self.named_by.unwrap_or(LinkAuthor::Source);
+        let (mut entries, mut first_url) = (Vec::new(), None);
         let mut next = Some(start.clone());
         while let Some(url) = next {
-            if visited.len() >= budget.pages {
-                return Err(format!("{start}: the list has more than {} pages", budget.pages));
-            }
             if !visited.insert(url.clone()) {
-                return Err(format!("{url}: the next page is one that was read already"));
+                return Err(format!("{url}: the next page is one that was read already").into());
             }
             if url != start {
-                self.read_page(&url, client, classifier).await?;
+                self.read_page(LinkTarget { url: &url, author }, reading).await?;
             }
             let page = self.pages.get(&url).ok_or_else(|| format!("{url}: the page was not cached"))?;
-            bytes += page.size;
+            author = reading.client.effective_author(&page.url, author);
             entries.extend_from_slice(&page.entries);
-            if !budget.allows(ListBudget { pages: visited.len(), entries: entries.len(), bytes }) {
-                let ListBudget { entries, bytes, .. } = budget;
-                return Err(format!("{start}: the list has more than {entries} entries or {bytes} bytes"));
-            }
+            first_url.get_or_insert_with(|| page.url.clone());
             next = page.next.clone();
         }
-        Ok(entries)
+        Ok(ReadList { entries, url: first_url.unwrap_or(start), author })
     }
 
     /// Returns the first candidate that has a list. If the list was found at a candidate before, later candidates are
     /// not tried when it fails.
-    async fn find_start(&mut self, client: &ConditionalClient, classifier: &EntryClassifier) -> Result<Url, String> {
+    async fn find_start(&mut self, reading: ListReading<'_>) -> Result<Url, FetchFailure> {
+        let author = self.named_by.unwrap_or(LinkAuthor::Source);
         let mut reasons = Vec::new();
+        let mut retry_after = None;
         for (at, url) in self.start_urls.clone().into_iter().enumerate() {
-            match self.read_page(&url, client, classifier).await {
+            match self.read_page(LinkTarget { url: &url, author }, reading).await {
                 Ok(()) => {
                     self.found_at = Some(at);
                     return Ok(url);
                 }
-                Err(why) if self.found_at == Some(at) => return Err(why),
-                Err(why) => reasons.push(why),
+                Err(failure) if self.found_at == Some(at) => return Err(failure),
+                Err(failure) => {
+                    retry_after = retry_after.max(failure.retry_after);
+                    reasons.push(failure.why);
+                }
             }
         }
-        Err(reasons.join("; "))
+        Err(FetchFailure { why: reasons.join("; "), retry_after })
     }
 
-    /// Reads one page, unless it is unchanged.
-    async fn read_page(
-        &mut self,
-        url: &Url,
-        client: &ConditionalClient,
-        classifier: &EntryClassifier,
-    ) -> Result<(), String> {
-        let response = match client.get(url).await? {
-            ConditionalResponse::NotModified if self.pages.contains_key(url) => return Ok(()),
-            ConditionalResponse::NotModified => client.get_unconditional(url).await?,
+    /// Reads one page, unless it is unchanged, and charges it.
+    async fn read_page(&mut self, target: LinkTarget<'_>, reading: ListReading<'_>) -> Result<(), FetchFailure> {
+        let ListReading { client, classifier, budget } = reading;
+        let url = target.url;
+        let charge = |size: ListSize| budget.charge(size).map_err(|why| format!("{url}: {why}"));
+        charge(ListSize::PAGE)?;
+        let response = match self.fetch(target, client).await? {
+            ConditionalResponse::NotModified => match self.pages.get(url) {
+                Some(page) => return Ok(charge(ListSize::of_page(page.entries.len(), page.size))?),
+                None => self.fetch_unconditional(target, client).await?,
+            },
             ConditionalResponse::Modified(response) => response,
         };
         self.pages.remove(url);
+        charge(ListSize::of_page(0, response.body.len()))?;
         let list = list_parser::parse_page(&response.url, &response.body).map_err(|why| format!("{url}: {why}"))?;
         let mut entries = Vec::with_capacity(list.entries.len());
         let mut level = list.entries;
         // Catalogues within the list are at most as deep as JSON may be nested.
         while !level.is_empty() {
+            charge(ListSize::of_page(level.len(), 0))?;
             let keys = self.classify_entries(&level, &response.url, classifier).await;
             let keys = keys.map_err(|why| format!("{url}: {why}"))?;
             let inline = keys.iter().filter_map(|key| match self.entries.get(key) {
@@ -213,12 +198,32 @@ impl ListReader {
             });
             level = inline.flatten().cloned().collect();
             entries.extend(keys);
-            if entries.len() + level.len() > MAX_AGENTS {
-                return Err(format!("{url}: the list has more than {MAX_AGENTS} entries"));
-            }
         }
-        self.pages.insert(url.clone(), CachedPage { entries, next: list.next, size: response.body.len() });
+        let page = CachedPage { url: response.url, entries, next: list.next, size: response.body.len() };
+        self.pages.insert(url.clone(), page);
         Ok(())
+    }
+
+    async fn fetch(
+        &self,
+        target: LinkTarget<'_>,
+        client: &ConditionalClient,
+    ) -> Result<ConditionalResponse, FetchFailure> {
+        if self.named_by.is_none() && target.author == LinkAuthor::Source {
+            return Ok(client.get(target.url).await?);
+        }
+        client.get_link(target).await
+    }
+
+    async fn fetch_unconditional(
+        &self,
+        target: LinkTarget<'_>,
+        client: &ConditionalClient,
+    ) -> Result<FetchedDocument, FetchFailure> {
+        if self.named_by.is_none() && target.author == LinkAuthor::Source {
+            return Ok(client.get_unconditional(target.url).await?);
+        }
+        client.get_link_unconditional(target).await
     }
 
     /// Classifies the entries of a page that are not cached, and returns the keys of all.

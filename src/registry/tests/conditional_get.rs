@@ -2,13 +2,13 @@
 
 use super::{
     super::{
-        conditional_get::{ConditionalClient, ConditionalResponse, FetchedDocument},
+        conditional_get::{ConditionalClient, ConditionalResponse, FetchedDocument, LinkTarget},
         config::CacheBounds,
     },
     scripted_server::{ScriptedResponse, ScriptedServer, ok, response},
 };
 use crate::{
-    net::{self, AddressPolicy, FetchClient, FetchLimits, SourceClient, SourceCredential, Url},
+    net::{self, AddressPolicy, FetchClient, FetchLimits, LinkAuthor, SourceClient, SourceCredential, Url},
     values::{ByteSize, ConfigDuration, SecretRef},
 };
 use std::{
@@ -116,6 +116,16 @@ async fn retry_after_is_respected_within_bounds() {
 }
 
 #[tokio::test]
+async fn retry_after_of_a_link_does_not_delay_the_source() {
+    let server = ScriptedServer::new(|_| response("503 Service Unavailable", "retry-after: 120\r\n", "")).await;
+    let client = strict_client(&server.url("/"), None);
+    let link = LinkTarget { url: client.url(), author: LinkAuthor::Source };
+    assert_eq!(client.get_link(link).await.unwrap_err().retry_after, Some(Duration::from_secs(120)));
+    assert!(client.get_link_unconditional(link).await.is_err());
+    assert_eq!(client.requested_delay(), None);
+}
+
+#[tokio::test]
 async fn every_server_failure_is_an_error_within_bounded_time() {
     let long = "x".repeat(5_000);
     let endless = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{long}");
@@ -213,6 +223,12 @@ async fn a_credential_is_sent_to_the_source_only() {
         for url in [server.url("/away"), other.url("/link")] {
             client.get_unconditional(&url.parse::<Url>().unwrap()).await.unwrap();
         }
+        // A document of another server named the URL of the source.
+        let url = server.url("/private").parse::<Url>().unwrap();
+        client.get_link(LinkTarget { url: &url, author: LinkAuthor::Foreign }).await.unwrap();
+        let strict = strict_client(&server.url("/"), Some(&credential));
+        let denied = strict.get_link(LinkTarget { url: &url, author: LinkAuthor::Foreign }).await.unwrap_err().why;
+        assert!(denied.contains("may not be reached"), "{denied}");
         assert!(format!("{client:?}").find("hunter2").is_none(), "secrets are not printed");
     }
     assert_eq!(server.requests().iter().filter(|head| head.contains("hunter2")).count(), 2);

@@ -350,3 +350,104 @@ fn a_poll_with_more_than_max_agents_is_rejected_as_a_whole() {
     assert_eq!(fixture.poll(0, vec![part_with_numbered_agents(0, 5)]), IngestOutcome::Accepted { changed: true });
     assert_eq!(fixture.health(0).error, None);
 }
+
+/// A part with documents of these ids and names.
+fn list_part(name: &str, agents: &[(&str, &str)]) -> FeedPart {
+    let documents = agents.iter().map(|(id, name)| {
+        let text = json!({"id": id, "name": name, "endpoint": "https://x.example/"}).to_string();
+        RawDocument::new(sha256(text.as_bytes()), DocumentBody::Text(text.into()))
+    });
+    FeedPart { name: name.into(), update: PartUpdate::Replaced(documents.collect()) }
+}
+
+fn poll_of_lists(lists: &[&str], parts: Vec<FeedPart>) -> SourcePoll {
+    let lists = lists.iter().map(|name| (*name).into()).collect();
+    SourcePoll { source: 0, result: PollResult { parts, lists, ..PollResult::default() }, stored_at: None }
+}
+
+#[test]
+fn r62_the_earlier_list_of_a_source_wins_an_id_and_equal_documents_are_one() {
+    let fixture = catalogue_with(vec![test_spec("catalog")]);
+    let parts = vec![
+        list_part("own", &[("good", "Own"), ("twice", "One"), ("twice", "Two")]),
+        list_part("a-nested", &[("good", "Evil"), ("shared", "Shared"), ("twice", "Three")]),
+        list_part("b-nested", &[("shared", "Shared"), ("other", "Other")]),
+    ];
+    let lists = ["own", "a-nested", "b-nested"];
+    fixture.catalogue.ingest(fixture.generation, vec![poll_of_lists(&lists, parts)]);
+    assert_eq!(fixture.ids(), ["good", "other", "shared"]);
+    let name_of = |id: &str| fixture.catalogue.load().get(id).unwrap().agent.name.clone();
+    assert_eq!(name_of("good"), "Own");
+    let rejections = fixture.rejections();
+    let reasons: Vec<String> = rejections.iter().map(|rejection| rejection.to_string()).collect();
+    assert_eq!(rejections.len(), 4, "{reasons:?}");
+    let of_evil = reasons.iter().find(|reason| reason.starts_with("a-nested[0]")).expect("the loser is rejected");
+    assert!(of_evil.contains("belongs to the list own, which has precedence"), "{of_evil}");
+    // The order of the lists decides, without any new document.
+    let reordered = poll_of_lists(&["own", "b-nested", "a-nested"], Vec::new());
+    assert_eq!(
+        fixture.catalogue.ingest(fixture.generation, vec![reordered]),
+        [IngestOutcome::Accepted { changed: true }]
+    );
+    let reordered = poll_of_lists(&["a-nested", "own", "b-nested"], Vec::new());
+    fixture.catalogue.ingest(fixture.generation, vec![reordered]);
+    assert_eq!(name_of("good"), "Evil");
+}
+
+#[test]
+fn r62_a_list_with_too_many_agents_is_withheld_and_the_lists_before_it_stay() {
+    let fixture = catalogue_with(vec![SourceSpec { max_agents: 3, ..test_spec("catalog") }]);
+    let lists = ["own", "one", "two"];
+    let part = |name: &str, agents: &[(&str, &str)]| list_part(name, agents);
+    let parts = vec![part("own", &[("a", "A")]), part("one", &[("b", "B")]), part("two", &[("c", "C"), ("d", "D")])];
+    fixture.catalogue.ingest(fixture.generation, vec![poll_of_lists(&lists, parts)]);
+    assert_eq!(fixture.ids(), ["a", "b"]);
+    let health = fixture.health(0);
+    assert!(health.error.is_none() && health.is_read, "{health:?}");
+    let warning = health.warning().expect("a warning");
+    assert!(warning.contains("two: with it the source would have more than 3 agents"), "{warning}");
+}
+
+#[test]
+fn r62_the_loss_guard_counts_agents_that_no_list_serves_any_more() {
+    let fixture = catalogue_with(vec![guarded_spec("catalog", Duration::from_secs(60))]);
+    let ids: Vec<String> = numbered_ids(0, 20);
+    let agents = |name: &'static str| ids.iter().map(|id| (id.as_str(), name)).collect::<Vec<_>>();
+    let lists = ["own", "nested"];
+    let parts = vec![list_part("own", &agents("Own")), list_part("nested", &agents("Copy"))];
+    fixture.catalogue.ingest(fixture.generation, vec![poll_of_lists(&lists, parts)]);
+    // The copies were never served.
+    let outcome =
+        fixture.catalogue.ingest(fixture.generation, vec![poll_of_lists(&lists, vec![list_part("nested", &[])])]);
+    assert!(matches!(outcome[0], IngestOutcome::Accepted { .. }), "{outcome:?}");
+    let outcome =
+        fixture.catalogue.ingest(fixture.generation, vec![poll_of_lists(&lists, vec![list_part("own", &[])])]);
+    assert_eq!(outcome, [IngestOutcome::Withheld]);
+}
+
+#[test]
+fn r62_a_nested_list_that_is_not_read_after_a_restart_keeps_its_agents_from_disk() {
+    let spec = || vec![test_spec("catalog")];
+    let lists = ["own", "nested"];
+    let stored = SourcePoll {
+        stored_at: Some(SystemTime::now()),
+        ..poll_of_lists(
+            &lists,
+            vec![list_part("own", &[("a", "A")]), list_part("nested", &[("a", "Evil"), ("b", "B")])],
+        )
+    };
+    let fixture = TestCatalogue::new();
+    let (generation, _) = fixture.catalogue.begin_generation(spec(), Vec::new(), vec![stored]);
+    let fixture = TestCatalogue { generation, ..fixture };
+    let unreadable = FeedPart { name: "nested".into(), update: PartUpdate::Unreadable("it is down".to_owned()) };
+    fixture.catalogue.ingest(
+        fixture.generation,
+        vec![poll_of_lists(&lists, vec![list_part("own", &[("a", "A"), ("c", "C")]), unreadable])],
+    );
+    assert_eq!(fixture.ids(), ["a", "b", "c"]);
+    assert_eq!(fixture.catalogue.load().get("a").unwrap().agent.name, "A");
+    let stored = fixture.catalogue.agents_of_source(fixture.generation, 0).unwrap();
+    assert_eq!(stored.iter().map(|(name, _)| &**name).collect::<Vec<_>>(), lists, "stored in order of precedence");
+    let health = fixture.health(0);
+    assert!(health.is_read && health.unreadable_parts == ["nested: it is down"], "{health:?}");
+}

@@ -77,7 +77,7 @@ impl FakeRegistryServer {
 
     fn feed(&self, kind: SourceKind, path: &str) -> Box<dyn Feed> {
         let client = ConditionalClient::for_test(&format!("{}{path}", self.url));
-        open_feed(kind, client, SignaturePolicy::default(), true)
+        open_feed(client, feed_settings(kind, SignaturePolicy::default()))
     }
 
     /// Returns the requests since the last call.
@@ -86,6 +86,10 @@ impl FakeRegistryServer {
         requests.sort();
         requests
     }
+}
+
+fn feed_settings(kind: SourceKind, signature_policy: SignaturePolicy) -> RegistryFeedSettings {
+    RegistryFeedSettings { kind, signature_policy, operation_paths: true, max_agents: 1_000 }
 }
 
 async fn serve(
@@ -133,16 +137,17 @@ async fn serve(
 /// Returns the documents of a poll: each the value that the catalogue would parse, or the reason of its rejection.
 fn poll_documents(result: &PollResult) -> Vec<Result<Value, String>> {
     assert_eq!(result.error, None);
-    let documents = result.parts.iter().find_map(|part| match &part.update {
+    let mut replaced = result.parts.iter().filter_map(|part| match &part.update {
         PartUpdate::Replaced(documents) => Some(documents),
         _ => None,
     });
+    let first = replaced.next().expect("documents");
     let parse = |body: &DocumentBody| match body {
         DocumentBody::Text(text) => document_parser::parse_value(DocumentBody::Text(text.clone())),
         DocumentBody::Value(value) => Ok(value.clone()),
         DocumentBody::Invalid(why) | DocumentBody::Unsupported(why) => Err(why.clone()),
     };
-    documents.expect("documents").iter().map(|document| parse(&document.body)).collect()
+    first.iter().chain(replaced.flatten()).map(|document| parse(&document.body)).collect()
 }
 
 /// Returns the ids of the agents of a poll, each of which the catalogue accepts.

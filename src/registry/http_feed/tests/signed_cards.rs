@@ -24,7 +24,9 @@ fn sign(signer: &SigningKey, mut card: Value) -> Value {
 
 async fn poll_cards(server: &FakeRegistryServer, signature_policy: SignaturePolicy, cards: Value) -> PollResult {
     server.json("/.well-known/agents.json", json!({"agents": cards}));
-    open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), signature_policy, true).poll().await
+    open_feed(ConditionalClient::for_test(&server.url), feed_settings(SourceKind::AgentUri, signature_policy))
+        .poll()
+        .await
 }
 
 #[tokio::test]
@@ -120,7 +122,7 @@ async fn r100_the_descriptors_of_a_domain_are_verified_with_the_keys_that_it_pub
     );
     server.json("/linked/agent.json", sign(&signer, descriptor("linked")));
     let policy = SignaturePolicy { reads_domain_keys: true, require_signature: true, trusted_keys: None };
-    let mut feed = open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), policy, true);
+    let mut feed = open_feed(ConditionalClient::for_test(&server.url), feed_settings(SourceKind::AgentUri, policy));
     // Without keys the poll fails, and no agent is lost.
     let failed = feed.poll().await;
     assert!(failed.error.as_deref().is_some_and(|why| why.contains("jwks.json")), "{:?}", failed.error);
@@ -143,7 +145,7 @@ async fn r100_keys_of_a_domain_that_became_unreadable_fail_every_poll() {
     server.json("/.well-known/agents.json", json!({"agents": {"good": sign(&signer, card_1_0("good"))}}));
     other.json("/jwks.json", stranger.jwks());
     let policy = SignaturePolicy { reads_domain_keys: true, require_signature: true, trusted_keys: None };
-    let mut feed = open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), policy, true);
+    let mut feed = open_feed(ConditionalClient::for_test(&server.url), feed_settings(SourceKind::AgentUri, policy));
     for (unreadable, reason) in [
         (Text("no JSON".to_owned()), "is not JSON"),
         (Json(json!({"keys": "none"})), "jwks.json"),
@@ -167,7 +169,7 @@ async fn r100_with_other_keys_documents_that_cannot_be_fetched_are_verified_agai
     server.json("/linked/agent.json", sign(&signer, card_1_0("linked")));
     server.json("/.well-known/jwks.json", signer.jwks());
     let policy = SignaturePolicy { reads_domain_keys: true, require_signature: true, trusted_keys: None };
-    let mut feed = open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), policy, true);
+    let mut feed = open_feed(ConditionalClient::for_test(&server.url), feed_settings(SourceKind::AgentUri, policy));
     assert_eq!(ids(&poll_and_acknowledge(&mut feed).await), ["linked"]);
     server.put("/linked/agent.json", Status(500));
     // Another member beside the same keys, then one key more: the document stays as it is.
@@ -211,7 +213,7 @@ async fn r100_a_domain_that_chooses_keys_and_signatures_buys_few_checks_and_none
     let cards: serde_json::Map<_, _> = (0..64).map(|at| (format!("a{at}"), heavy.clone())).collect();
     server.json("/.well-known/agents.json", json!({"agents": cards}));
     let policy = SignaturePolicy { reads_domain_keys: true, require_signature: true, trusted_keys: None };
-    let mut feed = open_feed(SourceKind::AgentUri, ConditionalClient::for_test(&server.url), policy, true);
+    let mut feed = open_feed(ConditionalClient::for_test(&server.url), feed_settings(SourceKind::AgentUri, policy));
     // This runtime has one thread, and it stays free while the documents are checked.
     let longest_pause = Arc::new(Mutex::new(Duration::ZERO));
     let ticks = tokio::spawn({
