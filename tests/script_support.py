@@ -1,4 +1,5 @@
 """What the scripts in tests/helm and tests/packaging share. It needs Python 3.11 and nothing else."""
+import os
 import socket
 import subprocess
 import threading
@@ -14,10 +15,29 @@ def run(*command, ok=True, **arguments):
     return result
 
 
+# Below the ports that the kernel gives to sockets without a port of their own, as in tests/it/support/ports.rs.
+RESERVABLE = range(20_000, 32_000)
+reservations = []
+
+
 def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
+    """Reserves a port of loopback until the script ends: no other test gets it. An abstract unix socket is the
+    reservation, because it ends with this process as a port does."""
+    start = os.getpid() * 31 % len(RESERVABLE)
+    for number in [*RESERVABLE[start:], *RESERVABLE[:start]]:
+        reservation, listener = socket.socket(socket.AF_UNIX), socket.socket()
+        try:
+            reservation.bind(f"\0gatepost-test-port-{number}")
+            # A program that is no test may listen on the port.
+            listener.bind(("127.0.0.1", number))
+        except OSError:
+            reservation.close()
+            continue
+        finally:
+            listener.close()
+        reservations.append(reservation)
+        return number
+    raise AssertionError("no port can be reserved")
 
 
 def eventually(condition, describe, process=None, seconds=60):

@@ -236,7 +236,10 @@ impl<'a> Exchange<'a> {
                 let headers = &self.session.head().headers;
                 let object = content_negotiation::negotiate_error_format(headers, self.config.error_format);
                 let is_page = fault_page::is_requested(self.config, self.session.head());
-                let is_openai = path_router::is_openai_path(self.session.head().uri.path());
+                let head = self.session.head();
+                // At the host of an agent's own API there is nothing else.
+                let is_openai = path_router::is_openai_path(head.uri.path())
+                    && self.config.api_hosts.agent_at(self.connection.requested_host(head)).is_none();
                 let format = FaultFormat { object, is_page, is_openai };
                 self.respond_with_fault(fault, format).await
             }

@@ -118,6 +118,8 @@ async fn r5_concurrency_in_shadow_mode_is_counted_until_the_calls_end() {
         open.close();
         first.await.unwrap().expect_ok();
         second.await.unwrap().expect_ok();
+        // A call has ended when its line is written, a moment after its caller has the response.
+        logged(&gate, 2).await;
         gate.invoke("echo", &json!({})).await.expect_ok();
         assert_eq!(denials(&gate, rule, "echo").await, Some(1.0), "{setting}: the first call has ended");
         let reported = logged(&gate, 3).await.into_iter().filter(|member| *member == json!([rule])).count();
