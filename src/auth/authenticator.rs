@@ -126,6 +126,8 @@ pub(super) struct CredentialDescription {
     /// Header field that carries the credential: it must not be repeated, and agents never receive it. `None` if the
     /// connection carries the credential.
     pub(super) header: Option<HeaderName>,
+    /// Whether it may also be in `Authorization: Bearer`.
+    pub(super) may_be_bearer: bool,
     /// Challenge that requests this credential. `None` if HTTP has no challenge for it.
     pub(super) challenge: Option<Challenge>,
     /// Whether 401 responses and the directory's documents offer this kind to callers.

@@ -53,6 +53,9 @@ impl AuthChallenges {
             }
             let phrase = credential.method.phrase();
             accepted.push(match &credential.header {
+                Some(header) if credential.may_be_bearer => {
+                    format!("{phrase} in {} or in Authorization: Bearer", display_header_name(header))
+                }
                 Some(header) => format!("{phrase} in {}", display_header_name(header)),
                 None => phrase.to_owned(),
             });

@@ -187,7 +187,15 @@ async fn r5_the_limits_of_the_agent_hold_and_a_stream_that_breaks_off_says_so() 
 async fn r28_keys_are_bearer_credentials_only_where_the_operator_says_so() {
     let agent = Agent::echo().await;
     let gate = gateway().agent("planner", &agent).start().await;
+    let message =
+        async |gate: &Gateway| send(gate.request("GET", "/openai/v1/models")).await.json()["error"]["message"].clone();
     assert_eq!(send(request(&gate, "GET", "/models")).await.status, 401);
+    assert_eq!(message(&gate).await, "A credential is required (an API key in X-API-Key)");
+    let accepting = gateway().agent("planner", &agent).section(KEYS_AS_BEARER).start().await;
+    assert_eq!(
+        message(&accepting).await,
+        "A credential is required (an API key in X-API-Key or in Authorization: Bearer)"
+    );
     let with_header = gate.request("GET", "/openai/v1/models").header("X-API-Key", gate.key("team-a"));
     send(with_header).await.expect_ok();
 }

@@ -169,6 +169,7 @@ impl Authenticator for ApiKeyAuthenticator {
         CredentialDescription {
             method: AuthenticationMethod::ApiKey,
             header: Some(self.header.clone()),
+            may_be_bearer: self.accepts_bearer,
             challenge: Some(Challenge { scheme: "ApiKey", parameter: Some(parameter), has_error_parameters: false }),
             is_offered: true,
         }

@@ -14,6 +14,7 @@ pub(super) fn describe_bearer_token() -> CredentialDescription {
     CredentialDescription {
         method: AuthenticationMethod::Bearer,
         header: Some(header::AUTHORIZATION),
+        may_be_bearer: false,
         challenge: Some(Challenge { scheme: "Bearer", parameter: None, has_error_parameters: true }),
         is_offered: true,
     }

@@ -62,6 +62,7 @@ impl Authenticator for PageKeyAuthenticator {
         CredentialDescription {
             method: AuthenticationMethod::ApiKey,
             header: Some(self.header.clone()),
+            may_be_bearer: false,
             challenge: None,
             // Only a pairing yields page keys.
             is_offered: false,

@@ -88,7 +88,13 @@ impl CertificateAuthenticator {
 
 impl Authenticator for CertificateAuthenticator {
     fn describe(&self) -> CredentialDescription {
-        CredentialDescription { method: AuthenticationMethod::Mtls, header: None, challenge: None, is_offered: true }
+        CredentialDescription {
+            method: AuthenticationMethod::Mtls,
+            header: None,
+            may_be_bearer: false,
+            challenge: None,
+            is_offered: true,
+        }
     }
 
     fn authenticate<'a>(&'a self, presented: &PresentedCredentials<'a>) -> AuthenticationProgress<'a> {
