@@ -214,7 +214,7 @@ impl ConditionalClient {
     }
 
     /// Records how long the server of the source's own list asks the gateway to wait; returns the reason.
-    fn record_source_failure(&self, failure: FetchFailure) -> String {
+    pub(super) fn record_source_failure(&self, failure: FetchFailure) -> String {
         let mut cache = self.lock_cache();
         cache.max_retry_after = cache.max_retry_after.max(failure.retry_after);
         failure.why

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     net::{LinkAuthor, Url},
-    registry::conditional_get::{ConditionalClient, ConditionalResponse, FetchFailure, FetchedDocument, LinkTarget},
+    registry::conditional_get::{ConditionalClient, ConditionalResponse, FetchFailure, LinkTarget},
     values::sha256,
 };
 use std::collections::{HashMap, HashSet};
@@ -175,13 +175,18 @@ impl ListReader {
         let url = target.url;
         let charge = |size: ListSize| budget.charge(size).map_err(|why| format!("{url}: {why}"));
         charge(ListSize::PAGE)?;
-        let response = match self.fetch(target, client).await? {
-            ConditionalResponse::NotModified => match self.pages.get(url) {
+        let response = match client.get_link(target).await {
+            Ok(ConditionalResponse::NotModified) => match self.pages.get(url) {
                 Some(page) => return Ok(charge(ListSize::of_page(page.entries.len(), page.size))?),
-                None => self.fetch_unconditional(target, client).await?,
+                None => client.get_link_unconditional(target).await,
             },
-            ConditionalResponse::Modified(response) => response,
+            Ok(ConditionalResponse::Modified(document)) => Ok(document),
+            Err(failure) => Err(failure),
         };
+        let is_own = self.named_by.is_none() && target.author == LinkAuthor::Source;
+        // A Retry-After of the source's own list delays the source.
+        let response =
+            response.map_err(|failure| if is_own { client.record_source_failure(failure).into() } else { failure })?;
         self.pages.remove(url);
         charge(ListSize::of_page(0, response.body.len()))?;
         let list = list_parser::parse_page(&response.url, &response.body).map_err(|why| format!("{url}: {why}"))?;
@@ -202,28 +207,6 @@ impl ListReader {
         let page = CachedPage { url: response.url, entries, next: list.next, size: response.body.len() };
         self.pages.insert(url.clone(), page);
         Ok(())
-    }
-
-    async fn fetch(
-        &self,
-        target: LinkTarget<'_>,
-        client: &ConditionalClient,
-    ) -> Result<ConditionalResponse, FetchFailure> {
-        if self.named_by.is_none() && target.author == LinkAuthor::Source {
-            return Ok(client.get(target.url).await?);
-        }
-        client.get_link(target).await
-    }
-
-    async fn fetch_unconditional(
-        &self,
-        target: LinkTarget<'_>,
-        client: &ConditionalClient,
-    ) -> Result<FetchedDocument, FetchFailure> {
-        if self.named_by.is_none() && target.author == LinkAuthor::Source {
-            return Ok(client.get_unconditional(target.url).await?);
-        }
-        client.get_link_unconditional(target).await
     }
 
     /// Classifies the entries of a page that are not cached, and returns the keys of all.
