@@ -192,7 +192,8 @@ fn run_demo() -> anyhow::Result<()> {
     let runtime = app::build_runtime()?;
     // The demo works without its output, so that a closed pipe does not end it.
     let print = |text: &str| drop(print_line(text));
-    let folder = runtime.block_on(async { demo::DemoGateway::start().await?.run(print).await })?;
+    let started = runtime.block_on(demo::DemoGateway::start())?;
+    let folder = runtime.block_on(started.run(print));
     drop(runtime);
     drop(folder);
     print_line("\nThe demo has ended.")

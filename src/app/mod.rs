@@ -95,8 +95,13 @@ pub fn run(config: &Path, take_over: bool) -> anyhow::Result<()> {
     doctor::log_config_warnings(&loaded, config);
     let runtime = build_runtime()?;
     let result = runtime.block_on(async {
-        let running = RunningGateway::start(loaded, take_over).await.with_context(config_path)?;
-        let signals = ProcessSignals::install()?;
+        let mut signals = ProcessSignals::install()?;
+        let Some(assembly) = signals.unless_stopped(RunningGateway::assemble(&loaded, take_over)).await else {
+            tracing::info!("stopped by a signal before the listeners were open");
+            return Ok(());
+        };
+        let assembly = assembly.with_context(config_path)?;
+        let running = RunningGateway::open_listeners(loaded, assembly, take_over).await.with_context(config_path)?;
         running.print_addresses();
         let service_manager = ServiceManager::from_environment(take_over);
         run_until_stopped(running, config, signals, &service_manager).await;

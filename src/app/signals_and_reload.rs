@@ -29,8 +29,8 @@ pub struct ProcessSignals {
 }
 
 impl ProcessSignals {
-    /// Installs the handlers. Supervisors and operators may send signals as soon as the gateway says that it runs, so
-    /// this comes before.
+    /// Installs the handlers. Signals may come at any time, and one that comes while calls are served must not end the
+    /// process, so this precedes everything else. What comes during the start is kept until it is complete.
     ///
     /// # Errors
     /// The handlers cannot be installed.
@@ -40,6 +40,16 @@ impl ProcessSignals {
             interrupt: signal(SignalKind::interrupt())?,
             hangup: signal(SignalKind::hangup())?,
         })
+    }
+
+    /// Awaits a part of the start. Returns none, and cancels it, if a signal ends the process first.
+    pub(super) async fn unless_stopped<T>(&mut self, start: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => None,
+            _ = self.interrupt.recv() => None,
+            result = start => Some(result),
+        }
     }
 }
 

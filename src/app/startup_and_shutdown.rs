@@ -62,8 +62,15 @@ impl RunningGateway {
     /// # Errors
     /// Every problem with its position in the file, or an error of the operating system.
     pub async fn start(loaded: LoadedConfig, take_over: bool) -> anyhow::Result<Self> {
-        let file = &loaded.config;
-        let assembly = GatewayAssembly::build(file).await.map_err(|problems| loaded.locate_problems(problems))?;
+        let assembly = Self::assemble(&loaded, take_over).await?;
+        Self::open_listeners(loaded, assembly, take_over).await
+    }
+
+    /// Builds everything behind the listeners, which may take as long as sources take to answer. Can be cancelled:
+    /// nobody is served yet.
+    pub(super) async fn assemble(loaded: &LoadedConfig, take_over: bool) -> anyhow::Result<GatewayAssembly> {
+        let built = GatewayAssembly::build(&loaded.config).await;
+        let assembly = built.map_err(|problems| loaded.locate_problems(problems))?;
         let awaited = assembly.gateway.catalogue.awaited_sources();
         if take_over && !awaited.is_empty() {
             let awaited = awaited.join(", ");
@@ -71,6 +78,17 @@ impl RunningGateway {
                 "the running gateway keeps its listeners: required sources were not read: {awaited} (see /sources there)"
             ));
         }
+        Ok(assembly)
+    }
+
+    /// Opens the listeners, or takes them over from the gateway that runs. Must not be cancelled: calls may be in
+    /// flight before it returns.
+    pub(super) async fn open_listeners(
+        loaded: LoadedConfig,
+        assembly: GatewayAssembly,
+        take_over: bool,
+    ) -> anyhow::Result<Self> {
+        let file = &loaded.config;
         let handover_socket = file.shutdown.handover_socket.as_ref().map(|path| path.to_path_buf());
         let mut inherited = match (take_over, &handover_socket) {
             (false, _) => None,

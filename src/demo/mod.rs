@@ -5,7 +5,7 @@ mod agents;
 mod traffic;
 
 use crate::{
-    app::{self, RunningGateway},
+    app::{self, ProcessSignals, RunningGateway},
     auth::{NewApiKey, append_api_key, generate_api_key},
     config::LoadedConfig,
 };
@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use std::{fs::DirBuilder, os::unix::fs::DirBuilderExt as _, path::PathBuf, sync::Arc};
 use tokio::{
     net::TcpListener,
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
 };
 
 /// The demo, ready to run.
@@ -21,6 +21,8 @@ pub struct DemoGateway {
     gateway: RunningGateway,
     key: String,
     folder: TemporaryFolder,
+    signals: ProcessSignals,
+    hangup: Signal,
 }
 
 /// A temporary folder, removed when dropped.
@@ -30,8 +32,9 @@ impl DemoGateway {
     /// Starts the agents and the gateway in front of them.
     ///
     /// # Errors
-    /// A port or the temporary folder is not available.
+    /// A port or the temporary folder is not available, or the signal handlers cannot be installed.
     pub async fn start() -> anyhow::Result<Self> {
+        let (signals, hangup) = (ProcessSignals::install()?, signal(SignalKind::hangup())?);
         let folder = std::env::temp_dir().join(format!("gatepost-demo-{}", uuid::Uuid::new_v4().simple()));
         let created = DirBuilder::new().mode(0o700).create(&folder);
         created.with_context(|| format!("cannot create the folder {}", folder.display()))?;
@@ -49,7 +52,7 @@ impl DemoGateway {
         let loaded = LoadedConfig::read_with_environment(&config, std::iter::empty())?;
         let gateway = RunningGateway::start(loaded, false).await?;
         tokio::spawn(traffic::make_calls(Arc::clone(gateway.gateway()), key.clone()));
-        Ok(Self { gateway, key: key.expose().to_owned(), folder: temporary_folder })
+        Ok(Self { gateway, key: key.expose().to_owned(), folder: temporary_folder, signals, hangup })
     }
 
     /// Returns the instructions for the user.
@@ -91,21 +94,17 @@ Press Ctrl-C to stop; this removes the folder."#
 
     /// Passes the instructions to `print`, and runs until Ctrl-C, SIGTERM or SIGHUP. Returns the folder: the caller
     /// drops it after the runtime, which may still be reading the files.
-    ///
-    /// # Errors
-    /// The signal handlers cannot be installed.
-    pub async fn run(self, print: impl FnOnce(&str)) -> anyhow::Result<TemporaryFolder> {
-        let (config, instructions) = (self.folder.0.join("gatepost.yaml"), self.instructions());
-        let (signals, mut hangup) = (app::ProcessSignals::install()?, signal(SignalKind::hangup())?);
-        print(&instructions);
+    pub async fn run(mut self, print: impl FnOnce(&str)) -> TemporaryFolder {
+        print(&self.instructions());
+        let config = self.folder.0.join("gatepost.yaml");
         let no_service_manager = app::ServiceManager::default();
         tokio::select! {
             // The gateway reloads its configuration on SIGHUP; the demo ends with its terminal.
             biased;
-            _ = hangup.recv() => {}
-            () = app::run_until_stopped(self.gateway, &config, signals, &no_service_manager) => {}
+            _ = self.hangup.recv() => {}
+            () = app::run_until_stopped(self.gateway, &config, self.signals, &no_service_manager) => {}
         }
-        Ok(self.folder)
+        self.folder
     }
 }
 

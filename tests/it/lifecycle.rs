@@ -4,22 +4,25 @@ use crate::support::{
     agent::{Agent, Latch, Step, json_response, latch, write},
     certs::{CertificateAuthority, IssuedCertificate},
     eventually,
-    gateway::{Gateway, GatewayBuilder, gateway, send},
+    gateway::{Gateway, GatewayBuilder, gatepost_command, gateway, send},
     gateway_response::{GatewayResponse, read_response, send_raw},
+    ports::ReservedPort,
 };
 use rustix::process::Signal;
 use serde_json::json;
 use std::{
     net::SocketAddr,
+    process::{Child, ExitStatus, Stdio},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
+use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
 
@@ -58,6 +61,71 @@ async fn wait_for_close(stream: &mut TcpStream) -> Duration {
     assert!(read.is_ok(), "the connection stays open");
     assert_eq!(String::from_utf8_lossy(&rest), "");
     started.elapsed()
+}
+
+/// Starts the binary without waiting for it.
+fn spawn_process(folder: &TempDir, config: &str) -> Child {
+    std::fs::write(folder.path().join("agents.json"), "[]").unwrap();
+    std::fs::write(folder.path().join("gatepost.yaml"), config).unwrap();
+    let mut command = gatepost_command();
+    command.args(["run", "-c"]).arg(folder.path().join("gatepost.yaml"));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+fn send_signal(child: &Child, signal: Signal) {
+    rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
+}
+
+/// Waits for the end of a process; returns its status, and what it has printed.
+fn wait_for_end(child: Child) -> (ExitStatus, String) {
+    let output = child.wait_with_output().unwrap();
+    (output.status, String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+}
+
+#[tokio::test]
+async fn a_signal_while_the_gateway_starts_ends_it_before_it_serves() {
+    for signal in [Signal::TERM, Signal::INT] {
+        // Redis that never answers: the gateway waits for it before it opens its listeners.
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = format!(
+            "listeners: [{{address: '127.0.0.1:0'}}]\nadmin: {{address: '127.0.0.1:0'}}\n\
+             agents: {{sources: [agents.json]}}\nstate: {{redis: {{url: 'redis://{}'}}}}\n",
+            silent.local_addr().unwrap()
+        );
+        let folder = TempDir::new().unwrap();
+        let child = spawn_process(&folder, &config);
+        let _connection = silent.accept().await.unwrap();
+        send_signal(&child, signal);
+        let (status, printed) = tokio::task::spawn_blocking(move || wait_for_end(child)).await.unwrap();
+        assert!(status.success(), "{signal:?}: {status:?}: {printed}");
+        assert!(!printed.contains("listening on"), "{signal:?}: {printed}");
+        assert!(printed.contains("stopped by a signal before the listeners were open"), "{signal:?}: {printed}");
+    }
+}
+
+#[tokio::test]
+async fn a_signal_as_soon_as_a_port_is_open_does_not_kill_the_gateway() {
+    let port = ReservedPort::new();
+    let address = SocketAddr::from(([127, 0, 0, 1], port.number()));
+    let config = format!(
+        "listeners: [{{address: '{address}'}}]\nadmin: {{address: '127.0.0.1:0'}}\nagents: {{sources: [agents.json]}}\n\
+         shutdown: {{listener_close_delay: 0s}}\n"
+    );
+    for _ in 0..5 {
+        let folder = TempDir::new().unwrap();
+        let child = spawn_process(&folder, &config);
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while is_refused(address).await {
+            assert!(Instant::now() < deadline, "the gateway did not start");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // The gateway would reload its configuration once it runs; without a handler this would end it.
+        send_signal(&child, Signal::HUP);
+        send_signal(&child, Signal::TERM);
+        let (status, printed) = tokio::task::spawn_blocking(move || wait_for_end(child)).await.unwrap();
+        assert!(status.success(), "{status:?}: {printed}");
+        assert!(printed.contains("draining"), "{printed}");
+    }
 }
 
 #[tokio::test]
