@@ -8,6 +8,7 @@ import argparse
 import base64
 import hashlib
 import json
+import math
 import os
 import random
 import re
@@ -314,6 +315,7 @@ REFUSED = [
     ({"ingress": {"enabled": True}}, "ingress.hosts is empty"),
     ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs is empty"),
     ({"terminationGracePeriodSeconds": 60}, "terminationGracePeriodSeconds is 60, but a shutdown may take 330 s"),
+    ({"terminationGracePeriodSeconds": 330, "config": {"agents": {"defaults": {"timeouts": {"preset": "long_running"}}}}}, "a shutdown may take 3630 s"),
     ({"monitoring": {"disableApiCheck": True, "serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}}, "would count every call twice"),
     ({"monitoring": {"disableApiCheck": True, "podMonitor": {"enabled": True}}, "config": {"health": {"metrics": False}}}, "config.health.metrics is not true"),
     ({"monitoring": {"serviceMonitor": {"enabled": True}}}, "the cluster has no ServiceMonitors"),
@@ -654,30 +656,51 @@ def shared_state_has_its_secrets_by_reference_and_a_rule_of_egress():
     assert template_of(REDIS) != template_of(merged(REDIS, {"state": {"timeout": "50ms"}}))
 
 
+def seconds_of_the_shutdown(config, folder):
+    """The time that the gateway asks a service manager for at SIGTERM, in seconds."""
+    folder.mkdir()
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(folder / "notify"))
+    manager.settimeout(20)
+    pod = Pod(render(merged(MINIMAL, {"config": config})), folder)
+    with manager, Gateway(pod, {"NOTIFY_SOCKET": str(folder / "notify")}) as gateway:
+        gateway.process.send_signal(signal.SIGTERM)
+        while not (found := re.search(rb"EXTEND_TIMEOUT_USEC=(\d+)", manager.recv(4096))):
+            pass
+    return int(found[1]) / 1_000_000
+
+
 @test
 def the_termination_grace_covers_delay_drain_and_margin():
+    timeouts = lambda timeouts: {"timeouts": timeouts}
+    rule = lambda settings, **more: {"agents": ["a"], "settings": settings} | more
+    langgraph = {"api": {"preset": "langgraph"}}
     cases = [
         ({}, 330),
         ({"shutdown": {"drain_timeout": "30s"}}, 55),
         ({"shutdown": {"drain_timeout": "1h", "listener_close_delay": "0s"}}, 3620),
         ({"shutdown": {"drain_timeout": "1500ms", "listener_close_delay": "100ms"}}, 22),
-        ({"agents": {"defaults": {"timeouts": {"total": "1m"}}}}, 90),
-        ({"agents": {"defaults": {"timeouts": {"total": "1m"}}, "rules": [{"agents": ["a"], "settings": {"timeouts": {"total": "2m"}}}, {"agents": ["b"], "settings": {}}]}}, 150),
+        ({"agents": {"defaults": timeouts({"total": "1m"})}}, 90),
+        ({"agents": {"defaults": timeouts({"total": None})}}, 330),
+        ({"agents": {"defaults": timeouts({"total": "1m"}), "rules": [rule(timeouts({"total": "2m"})), rule({})]}}, 150),
+        ({"agents": {"defaults": timeouts({"preset": "thinking"})}}, 930),
+        ({"agents": {"defaults": timeouts({"preset": "long_running"})}}, 3630),
+        # A time beside the preset wins.
+        ({"agents": {"defaults": timeouts({"preset": "long_running", "total": "2m"})}}, 150),
+        ({"agents": {"rules": [rule(timeouts({"preset": "long_running"}))]}}, 3630),
+        # The preset of a rule wins over the defaults, which other agents have.
+        ({"agents": {"defaults": timeouts({"total": "10m"}), "rules": [rule(timeouts({"preset": "interactive"}))]}}, 630),
+        ({"agents": {"rules": [rule({}, **langgraph), rule({}, api=None)]}}, 930),
+        # The preset of an API counts where no time is set.
+        ({"agents": {"rules": [rule(timeouts({"total": "1m"}), **langgraph)]}}, 330),
+        ({"agents": {"defaults": timeouts({"preset": "interactive"}), "rules": [rule({}, **langgraph)]}}, 330),
     ]
-    for changes, seconds in cases:
+    for number, (changes, seconds) in enumerate(cases):
         spec = pod_spec(render(merged(MINIMAL, {"config": changes})))
         assert spec["terminationGracePeriodSeconds"] == seconds, (changes, spec["terminationGracePeriodSeconds"])
-    # The gateway tells a service manager the same time, by which the template's arithmetic is compared with its own.
-    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    path = options.folder / "notify"
-    manager.bind(str(path))
-    manager.settimeout(20)
-    pod = Pod(render(merged(MINIMAL, {"config": cases[-1][0]})), options.folder / "grace")
-    with Gateway(pod, {"NOTIFY_SOCKET": str(path)}) as gateway:
-        gateway.process.send_signal(signal.SIGTERM)
-        while b"EXTEND_TIMEOUT_USEC" not in (message := manager.recv(4096)):
-            pass
-        assert f"EXTEND_TIMEOUT_USEC={cases[-1][1] * 1_000_000}" in message.decode(), message
+        # The kubelet counts whole seconds.
+        found = seconds_of_the_shutdown(changes, options.folder / f"grace-{number}")
+        assert math.ceil(found) == seconds, (changes, found)
     values = merged(MINIMAL, {"terminationGracePeriodSeconds": 400})
     assert pod_spec(render(values))["terminationGracePeriodSeconds"] == 400
 

@@ -204,24 +204,36 @@ rely on the chart's. */}}
 {{- mul $number (get $units $unit | default 1000) -}}
 {{- end -}}
 
+{{/* The time that settings of agents allow a whole call, by timeouts.total or a preset. Empty: they set none. */}}
+{{- define "gatepost.totalTimeout" -}}
+{{- $timeouts := (. | default dict).timeouts | default dict -}}
+{{- $presets := dict "interactive" "5m" "thinking" "15m" "long_running" "1h" -}}
+{{- $timeouts.total | default (get $presets ($timeouts.preset | default "")) -}}
+{{- end -}}
+
+{{/* The milliseconds of the longest call: the longest total timeout of the defaults and of all rules. */}}
+{{- define "gatepost.longestCall" -}}
+{{- $agents := .Values.config.agents | default dict -}}
+{{- $general := include "gatepost.totalTimeout" $agents.defaults -}}
+{{- $longest := include "gatepost.milliseconds" ($general | default "5m") | int64 -}}
+{{- range $rule := $agents.rules -}}
+{{- /* Where no timeout is set, requests to the API of a framework have the timeouts of the preset thinking. */ -}}
+{{- $fallback := ternary "15m" "5m" (($rule.api | default dict).preset | empty | not) -}}
+{{- $total := coalesce (include "gatepost.totalTimeout" $rule.settings) $general $fallback -}}
+{{- $longest = max $longest (include "gatepost.milliseconds" $total | int64) -}}
+{{- end -}}
+{{- $longest -}}
+{{- end -}}
+
 {{/* The seconds that a shutdown may take: the delay, the drain and the 20 s that the gateway allows for the rest. The
-drain timeout is by default the longest timeouts.total of all agents and 5 s. */}}
+drain timeout is by default the longest call and 5 s. */}}
 {{- define "gatepost.shutdownSeconds" -}}
-{{- $config := .Values.config -}}
-{{- $shutdown := $config.shutdown | default dict -}}
+{{- $shutdown := .Values.config.shutdown | default dict -}}
 {{- $drain := 0 -}}
 {{- if $shutdown.drain_timeout -}}
 {{- $drain = include "gatepost.milliseconds" $shutdown.drain_timeout | int64 -}}
 {{- else -}}
-{{- $agents := $config.agents | default dict -}}
-{{- $totals := list (dig "defaults" "timeouts" "total" "5m" $agents) -}}
-{{- range $rule := $agents.rules -}}
-{{- with dig "settings" "timeouts" "total" "" $rule -}}{{- $totals = append $totals . -}}{{- end -}}
-{{- end -}}
-{{- range $total := $totals -}}
-{{- $drain = max $drain (include "gatepost.milliseconds" $total | int64) -}}
-{{- end -}}
-{{- $drain = add $drain 5000 -}}
+{{- $drain = add (include "gatepost.longestCall" . | int64) 5000 -}}
 {{- end -}}
 {{- $delay := include "gatepost.milliseconds" ($shutdown.listener_close_delay | default "0s") | int64 -}}
 {{- div (add $drain $delay 20999) 1000 -}}
