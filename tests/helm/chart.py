@@ -288,6 +288,8 @@ REFUSED = [
     ({"state": {"redis": {"url": "rediss://gatepost:hunter2@redis.example.com"}}}, "the URL of state.redis or state.database holds a password"),
     ({"state": {"redis": {"url": "rediss://:hunter2@redis.example.com"}}}, "the URL of state.redis or state.database holds a password"),
     ({"state": {"database": {"url": "postgres://gatepost:hunter2@db.example.com/gatepost"}}}, "the URL of state.redis or state.database holds a password"),
+    ({"state": {"database": {"url": 'postgres://gatepost:"hunter2@db.example.com/gatepost'}}}, "the URL of state.redis or state.database holds a password"),
+    ({"state": {"database": {"url": "postgres://db/gatepost?user=gp&password=hunter2"}}}, "the URL of state.redis or state.database holds a password"),
     ({"state": {"redis": {"url": "redis://a", "sentinelPasswordSecret": {"name": "a", "key": "b"}}}}, "no sentinels are: set state.redis.sentinelMaster"),
     ({"state": {"networkPeers": [{"podSelector": {}}]}}, "state.networkPeers is set, but state names no server"),
     ({"state": {"redis": {"url": "env:A"}}}, "/state/redis/url"),
@@ -322,6 +324,8 @@ REFUSED = [
     ({"monitoring": {"prometheusRule": {"enabled": True}}}, "the cluster has no PodMonitors and PrometheusRules"),
     ({"monitoring": {"disableApiCheck": True, "prometheusRule": {"enabled": True, "disabled": ["GatepostDwn"]}}}, "disabled names GatepostDwn, which is no alert of the chart (GatepostDown, "),
     ({"config": {"registry": {"database": "postgres://gatepost:hunter2@db.example.com/gatepost"}}}, "config or documents have a URL with a password"),
+    ({"config": {"registry": {"database": "postgres://db/gatepost?user=gp&password=hunter2"}}}, "config or documents have a URL with a password"),
+    ({"config": {"tasks": {"database": "postgresql://db/gatepost?password=hunter2"}}}, "config or documents have a URL with a password"),
     ({"documents": {"a": {"endpoint": "https://gatepost:hunter2@a.example.com/"}}}, "config or documents have a URL with a password"),
     # Those of the schema.
     ({"config": {"auth": {"api_keys": {"files": ["keys.jsonl"], "pepper": "hunter2"}}}}, "/config/auth/api_keys/pepper"),
@@ -347,6 +351,7 @@ REFUSED = [
 def contradictions_are_refused_with_a_sentence():
     assert template(MINIMAL).returncode == 0
     assert template(merged(MINIMAL, {"config": {"registry": {"database": "postgres://gatepost@[::1]:5432/gatepost"}}})).returncode == 0
+    assert template(merged(MINIMAL, {"config": {"registry": {"database": "postgres://db/gatepost?user=gp&sslmode=require"}}})).returncode == 0
     own_volume = {"config": {"registry": {"sqlite_file": "/data/gatepost.db"}}, "extraVolumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}], "extraVolumeMounts": [{"name": "data", "mountPath": "/data"}]}
     assert template(merged(MINIMAL, own_volume)).returncode == 0
     for changes, sentence in REFUSED:

@@ -251,6 +251,13 @@ drain timeout is by default the longest call and 5 s. */}}
 {{- end -}}
 {{- end -}}
 
+{{/* "true" if a value has a URL with a password: of a user, or in the query of a URL of PostgreSQL. In JSON, & is \u0026. */}}
+{{- define "gatepost.hasPassword" -}}
+{{- $userinfo := "[a-z]://[^/?#@\\s\"]*:([^/?#@\\s\"]|\\\\\")+@" -}}
+{{- $query := "postgres(ql)?://[^\\s\"]*(\\?|\\\\u0026)password=" -}}
+{{- if regexMatch (printf "%s|%s" $userinfo $query) (toJson .) -}}true{{- end -}}
+{{- end -}}
+
 {{/* The port of an address such as 0.0.0.0:8080 or [::]:8080. */}}
 {{- define "gatepost.port" -}}
 {{- regexFind "[0-9]+$" (toString .) -}}
@@ -357,7 +364,7 @@ Helm renders templates in no documented order. */}}
 {{- fail (printf "state.%s.url and state.%s.urlSecret are both set: the URL is in one of them" $engine $engine) -}}
 {{- end -}}
 {{- end -}}
-{{- if regexMatch "://[^/?#@]*:[^/?#@]*@" (printf "%s %s" .Values.state.redis.url .Values.state.database.url) -}}
+{{- if include "gatepost.hasPassword" (list .Values.state.redis.url .Values.state.database.url) -}}
 {{- fail "the URL of state.redis or state.database holds a password, which a ConfigMap would show to many: put the URL into a Secret, and name it with urlSecret" -}}
 {{- end -}}
 {{- if and .Values.state.redis.sentinelPasswordSecret (not .Values.state.redis.sentinelMaster) -}}
@@ -424,7 +431,7 @@ Helm renders templates in no documented order. */}}
 {{- if and (not .Values.documents) (not (dig "sources" list ($config.agents | default dict))) (not (kindIs "map" $config.registry)) -}}
 {{- fail "there are no agents: set documents, config.agents.sources or config.registry" -}}
 {{- end -}}
-{{- if regexMatch "[a-z]://[^/?#@\\s\"]*:[^/?#@\\s\"]+@" (toJson (list $config .Values.documents)) -}}
+{{- if include "gatepost.hasPassword" (list $config .Values.documents) -}}
 {{- fail "config or documents have a URL with a password, which a ConfigMap would show to many: put the URL into a Secret, and refer to it as env:NAME or file:PATH" -}}
 {{- end -}}
 {{- if and (include "gatepost.needsToken" .) (not .Values.kubernetesSources.enabled) -}}
