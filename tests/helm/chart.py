@@ -361,6 +361,18 @@ def contradictions_are_refused_with_a_sentence():
         assert "hunter2" not in result.stderr or "specifications of the schema" in result.stderr, result.stderr
 
 
+@test
+def a_parent_chart_turns_the_chart_on_and_off():
+    parent = options.folder / "parent"
+    shutil.copytree(CHART, parent / "charts/gatepost")
+    dependency = {"name": "gatepost", "version": "*", "condition": "gatepost.enabled"}
+    (parent / "Chart.yaml").write_text(json.dumps({"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": [dependency]}))
+    for enabled in (True, False):
+        values = {"global": {"region": "north"}, "gatepost": merged(MINIMAL, {"enabled": enabled})}
+        rendered = run(options.helm, "template", "gate", parent, "--values", write_values(values)).stdout
+        assert ("kind: Deployment" in rendered) == enabled, (enabled, rendered)
+
+
 # For each value that README.md documents: another value, a text that it adds to the rendered objects, and what else has to
 # be set.
 MONITORS = {"monitoring": {"disableApiCheck": True}}

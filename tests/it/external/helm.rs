@@ -46,6 +46,11 @@ fn contradictions_are_refused_with_a_sentence() {
 }
 
 #[test]
+fn a_parent_chart_turns_the_chart_on_and_off() {
+    run_chart_test("a_parent_chart_turns_the_chart_on_and_off");
+}
+
+#[test]
 fn each_documented_value_has_an_effect() {
     run_chart_test("each_documented_value_has_an_effect");
 }
