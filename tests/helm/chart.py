@@ -272,6 +272,25 @@ def gatepost_check_accepts_every_rendered_configuration():
         print(f"{values.name}: {result.stdout.split(': ', 1)[1].strip()}; {result.stderr.strip().replace(str(pod.root), '')}")
 
 
+BRIDGE = {"url": "mqtts://b.example.com", "api_key": "env:A", "agents": ["*"]}
+UNWRITABLE = ["../gatepost/config/file", "/etc/gatepost/file", "/file", "/var/lib/gatepost-2/file", "/var/lib/gatepost/../file"]
+
+
+def written_paths(path):
+    """Each setting that names a file or folder which the gateway writes, with values that set it to a path."""
+    config = {
+        "agents.last_known_good": {"agents": {"last_known_good": path}},
+        "registry.sqlite_file": {"registry": {"sqlite_file": path}},
+        "tasks.sqlite_file": {"tasks": {"sqlite_file": path}},
+        "mqtt_bridge[1].state_folder": {"mqtt_bridge": [BRIDGE, BRIDGE | {"state_folder": path}]},
+        "audit.file": {"audit": {"file": path}},
+        "limits.quota_state_file": {"limits": {"quota_state_file": path}},
+        "access_log.output": {"access_log": {"output": path}},
+        "shutdown.handover_socket": {"shutdown": {"handover_socket": path}},
+    }
+    return {f"config.{setting}": {"config": changes, "persistence": {"enabled": True}} for setting, changes in config.items()}
+
+
 REFUSED = [
     ({"image": {"repository": ""}}, "image.repository is empty"),
     ({"replicas": 2, "config": {"registry": {}}}, "replicas is greater than 1, but SQLite, where config.registry would keep data, is for one gateway"),
@@ -327,6 +346,9 @@ REFUSED = [
     ({"config": {"registry": {"database": "postgres://db/gatepost?user=gp&password=hunter2"}}}, "config or documents have a URL with a password"),
     ({"config": {"tasks": {"database": "postgresql://db/gatepost?password=hunter2"}}}, "config or documents have a URL with a password"),
     ({"documents": {"a": {"endpoint": "https://gatepost:hunter2@a.example.com/"}}}, "config or documents have a URL with a password"),
+    *[(changes, f"{setting} is file, where the gateway cannot write: set a path below /var/lib/gatepost, or") for setting, changes in written_paths("file").items()],
+    *[(written_paths(path)["config.audit.file"], f"config.audit.file is {path}, where the gateway cannot write") for path in UNWRITABLE],
+    ({"config": {"access_log": {"output": "/data/access.log"}}, "extraVolumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}]}, "config.access_log.output is /data/access.log, where the gateway cannot write"),
     # Those of the schema.
     ({"config": {"auth": {"api_keys": {"files": ["keys.jsonl"], "pepper": "hunter2"}}}}, "/config/auth/api_keys/pepper"),
     ({"replica": 2}, "additional properties 'replica' not allowed"),
@@ -354,11 +376,28 @@ def contradictions_are_refused_with_a_sentence():
     assert template(merged(MINIMAL, {"config": {"registry": {"database": "postgres://db/gatepost?user=gp&sslmode=require"}}})).returncode == 0
     own_volume = {"config": {"registry": {"sqlite_file": "/data/gatepost.db"}}, "extraVolumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}], "extraVolumeMounts": [{"name": "data", "mountPath": "/data"}]}
     assert template(merged(MINIMAL, own_volume)).returncode == 0
+    # A database makes the file of SQLite irrelevant.
+    assert template(merged(MINIMAL, {"config": {"registry": {"database": "env:A", "sqlite_file": "gatepost.db"}}})).returncode == 0
     for changes, sentence in REFUSED:
         result = template(merged(MINIMAL, changes), ok=False)
         assert result.returncode != 0 and sentence in result.stderr, f"{changes}: {result.stderr}"
         # Helm itself repeats a value that its schema refuses.
         assert "hunter2" not in result.stderr or "specifications of the schema" in result.stderr, result.stderr
+
+
+@test
+def the_gateway_writes_to_volumes_of_the_pod():
+    # Every path of the configuration is one that the gateway writes, or one that it reads only.
+    definitions = json.loads((REPOSITORY / "config/gatepost.schema.json").read_text())["$defs"].values()
+    paths = {name for definition in definitions for name, node in definition.get("properties", {}).items() if "#/$defs/ConfigPath" in json.dumps(node)}
+    read = {"ca", "ca_file", "certificate", "client_ca", "client_crl", "database_ca", "files", "folder", "jwks", "key", "publisher_jwks", "service_account"}
+    # The output of the access log may be a stream as well, so that the schema has it as a text.
+    written = {setting.split(".")[-1] for setting in written_paths("")} - {"output"}
+    assert paths == read | written, paths ^ (read | written)
+    mounted = {"extraVolumes": [{"name": "data", "emptyDir": {}}], "extraVolumeMounts": [{"name": "data", "mountPath": "/data/"}]}
+    for path in ("/var/lib/gatepost/file", "/tmp/file", "/data/a/file"):
+        for setting, changes in written_paths(path).items():
+            assert template(merged(merged(MINIMAL, mounted), changes), ok=False).returncode == 0, (setting, path)
 
 
 @test

@@ -79,6 +79,51 @@ rely on the chart's. */}}
 /var/run/secrets/kubernetes.io/serviceaccount
 {{- end -}}
 
+{{/* The mount of the gateway's container that has a path, as JSON with the mount's path, its kind and the name of its
+volume. A relative path is beside the configuration. Call with (list $ "path"). */}}
+{{- define "gatepost.mountOf" -}}
+{{- $root := index . 0 -}}
+{{- $path := clean (index . 1) -}}
+{{- if not (isAbs $path) -}}{{- $path = printf "/etc/gatepost/config/%s" $path | clean -}}{{- end -}}
+{{- $rootKind := ternary "readOnly" "root" (dig "readOnlyRootFilesystem" false ($root.Values.securityContext | default dict)) -}}
+{{- $mounts := list (dict "path" "/" "kind" $rootKind) (dict "path" "/etc/gatepost" "kind" "readOnly") (dict "path" "/dev" "kind" "device") -}}
+{{- $mounts = append $mounts (dict "path" (include "gatepost.stateFolder" $root) "kind" "state") -}}
+{{- $mounts = append $mounts (dict "path" "/tmp" "kind" "temporary") -}}
+{{- range $mount := $root.Values.extraVolumeMounts -}}
+{{- $mounts = append $mounts (dict "path" (clean $mount.mountPath) "kind" (ternary "readOnly" "extra" ($mount.readOnly | default false)) "volume" $mount.name) -}}
+{{- end -}}
+{{- $found := first $mounts -}}
+{{- range $mount := $mounts -}}
+{{- $isAbove := hasPrefix (printf "%s/" (trimSuffix "/" $mount.path)) (printf "%s/" $path) -}}
+{{- if and $isAbove (gt (len $mount.path) (len $found.path)) -}}{{- $found = $mount -}}{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{/* The files and folders that the gateway writes, as a JSON list of objects with the setting, its path and its mount. */}}
+{{- define "gatepost.writtenPaths" -}}
+{{- $config := include "gatepost.config" . | fromJson -}}
+{{- $paths := dict "config.agents.last_known_good" $config.agents.last_known_good -}}
+{{- range $name := list "registry" "tasks" -}}
+{{- $section := get $config $name -}}
+{{- if kindIs "map" $section -}}
+{{- if not $section.database -}}{{- $_ := set $paths (printf "config.%s.sqlite_file" $name) $section.sqlite_file -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- range $at, $bridge := $config.mqtt_bridge -}}{{- $_ := set $paths (printf "config.mqtt_bridge[%d].state_folder" $at) $bridge.state_folder -}}{{- end -}}
+{{- range $setting := list "audit.file" "limits.quota_state_file" "access_log.output" "shutdown.handover_socket" -}}
+{{- $parts := splitList "." $setting -}}
+{{- $_ := set $paths (printf "config.%s" $setting) (get (get $config (first $parts) | default dict) (last $parts)) -}}
+{{- end -}}
+{{- $written := list -}}
+{{- range $setting, $path := $paths -}}
+{{- if and $path (not (has $path (list "stdout" "stderr" "off"))) -}}
+{{- $written = append $written (dict "setting" $setting "path" $path "mount" (include "gatepost.mountOf" (list $ $path) | fromJson)) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $written -}}
+{{- end -}}
+
 {{/* "true" if a source of kind kubernetes relies on the token of the chart. */}}
 {{- define "gatepost.needsToken" -}}
 {{- $folder := include "gatepost.serviceAccountFolder" . -}}
@@ -378,6 +423,11 @@ Helm renders templates in no documented order. */}}
 {{- end -}}
 {{- if and $several $config.mqtt_bridge -}}
 {{- fail (printf "%s, but only one gateway may offer an agent on a broker (config.mqtt_bridge): run the bridge as a release of its own with one pod" $what) -}}
+{{- end -}}
+{{- range $written := include "gatepost.writtenPaths" . | fromJsonArray -}}
+{{- if eq $written.mount.kind "readOnly" -}}
+{{- fail (printf "%s is %s, where the gateway cannot write: set a path below %s, or on a volume of extraVolumeMounts" $written.setting $written.path (include "gatepost.stateFolder" $)) -}}
+{{- end -}}
 {{- end -}}
 {{- /* A file elsewhere is on a volume of extraVolumes. */ -}}
 {{- $state := include "gatepost.stateFolder" . -}}

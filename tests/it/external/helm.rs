@@ -46,6 +46,11 @@ fn contradictions_are_refused_with_a_sentence() {
 }
 
 #[test]
+fn the_gateway_writes_to_volumes_of_the_pod() {
+    run_chart_test("the_gateway_writes_to_volumes_of_the_pod");
+}
+
+#[test]
 fn a_parent_chart_turns_the_chart_on_and_off() {
     run_chart_test("a_parent_chart_turns_the_chart_on_and_off");
 }
