@@ -272,6 +272,7 @@ def gatepost_check_accepts_every_rendered_configuration():
         print(f"{values.name}: {result.stdout.split(': ', 1)[1].strip()}; {result.stderr.strip().replace(str(pod.root), '')}")
 
 
+OWN_CLAIM = {"extraVolumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}], "extraVolumeMounts": [{"name": "data", "mountPath": "/data"}]}
 BRIDGE = {"url": "mqtts://b.example.com", "api_key": "env:A", "agents": ["*"]}
 UNWRITABLE = ["../gatepost/config/file", "/etc/gatepost/file", "/file", "/var/lib/gatepost-2/file", "/var/lib/gatepost/../file"]
 
@@ -315,6 +316,12 @@ REFUSED = [
     ({"state": {"redis": {"passwordSecret": {"name": "a"}}}}, "/state/redis/passwordSecret"),
     ({"state": {"redis": {"password": "hunter2"}}}, "additional properties 'password' not allowed"),
     ({"config": {"registry": {}}}, "config.registry would lose every published document with its pod"),
+    ({"config": {"registry": {"sqlite_file": "/tmp/gatepost.db"}}}, "config.registry would lose every published document with its pod"),
+    ({"config": {"audit": {"file": "/var/lib/gatepost/audit.log"}}}, "config.audit would lose its log with the pod: set persistence.enabled to true"),
+    ({"config": {"audit": {"file": "/tmp/audit.log"}}, "persistence": {"enabled": True}}, "config.audit would lose its log with the pod"),
+    ({"replicas": 2, "config": {"audit": {"file": "/var/lib/gatepost/audit.log"}}}, "config.audit would lose its log with the pod"),
+    (merged(OWN_CLAIM, {"replicas": 2, "config": {"audit": {"file": "/data/audit.log"}}}), "replicas is greater than 1, but the file of config.audit.file is for one gateway"),
+    (merged(OWN_CLAIM, {"replicas": 2, "config": {"limits": {"quota_state_file": "/data/quotas"}, "access_log": {"output": "/data/access.log"}}}), "the file of config.access_log.output and config.limits.quota_state_file is for one gateway"),
     ({"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 3}}, "autoscaling.minReplicas is greater than autoscaling.maxReplicas"),
     ({"autoscaling": {"enabled": True, "targetCpuUtilization": None}}, "autoscaling measures nothing"),
     ({"config": {"listeners": [{"address": "127.0.0.1:8080"}]}}, "config.listeners[0].address is 127.0.0.1:8080: no other pod reaches a loopback address"),
@@ -374,8 +381,7 @@ def contradictions_are_refused_with_a_sentence():
     assert template(MINIMAL).returncode == 0
     assert template(merged(MINIMAL, {"config": {"registry": {"database": "postgres://gatepost@[::1]:5432/gatepost"}}})).returncode == 0
     assert template(merged(MINIMAL, {"config": {"registry": {"database": "postgres://db/gatepost?user=gp&sslmode=require"}}})).returncode == 0
-    own_volume = {"config": {"registry": {"sqlite_file": "/data/gatepost.db"}}, "extraVolumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}], "extraVolumeMounts": [{"name": "data", "mountPath": "/data"}]}
-    assert template(merged(MINIMAL, own_volume)).returncode == 0
+    assert template(merged(MINIMAL, merged(OWN_CLAIM, {"config": {"registry": {"sqlite_file": "/data/gatepost.db"}}}))).returncode == 0
     # A database makes the file of SQLite irrelevant.
     assert template(merged(MINIMAL, {"config": {"registry": {"database": "env:A", "sqlite_file": "gatepost.db"}}})).returncode == 0
     for changes, sentence in REFUSED:
@@ -397,6 +403,9 @@ def the_gateway_writes_to_volumes_of_the_pod():
     mounted = {"extraVolumes": [{"name": "data", "emptyDir": {}}], "extraVolumeMounts": [{"name": "data", "mountPath": "/data/"}]}
     for path in ("/var/lib/gatepost/file", "/tmp/file", "/data/a/file"):
         for setting, changes in written_paths(path).items():
+            # What may not be lost has a test of its own.
+            if path == "/tmp/file" and setting in ("config.registry.sqlite_file", "config.audit.file"):
+                continue
             assert template(merged(merged(MINIMAL, mounted), changes), ok=False).returncode == 0, (setting, path)
 
 
@@ -816,6 +825,14 @@ def one_gateway_with_a_file_is_replaced_and_several_are_rolled():
     assert not of_kind(render(MINIMAL), "PodDisruptionBudget")
     tasks = render(merged(MINIMAL, {"config": {"tasks": {}}}))
     assert config_of(tasks)["tasks"]["sqlite_file"] == "/var/lib/gatepost/gatepost.db" and strategy(tasks) == {"type": "Recreate"}
+    # The same holds for another file on a claim, but not where each pod has a volume or a folder of its own.
+    claim = merged(MINIMAL, OWN_CLAIM)
+    assert strategy(render(claim))["type"] == "RollingUpdate"
+    for config in [{"audit": {"file": "/data/audit.log"}}, {"limits": {"quota_state_file": "/data/quotas"}}, {"access_log": {"output": "/data/access.log"}}]:
+        assert strategy(render(merged(claim, {"config": config}))) == {"type": "Recreate"}, config
+        several = merged(claim, {"config": config, "replicas": 2})
+        for own in [{"extraVolumes": [{"name": "data", "emptyDir": {}}]}, {"extraVolumeMounts": [{"name": "data", "mountPath": "/data", "subPathExpr": "$(POD_NAME)"}]}]:
+            assert strategy(render(merged(several, own)))["type"] == "RollingUpdate", (config, own)
     # Two gateways with one MQTT session take its tasks from each other, also while one replaces the other.
     bridge = {"url": "mqtts://b.example.com", "api_key": "env:A", "agents": ["*"]}
     bridges = render(merged(MINIMAL, {"config": {"mqtt_bridge": [bridge, bridge | {"state_folder": None}]}}))
@@ -895,6 +912,9 @@ def notes_name_what_an_operator_may_have_missed():
     bounded = merged(redis, {"networkPolicy": {"enabled": True, "egress": []}})
     assert "need a rule of networkPolicy.egress" in notes(bounded)
     assert "need a rule of networkPolicy.egress" not in notes(merged(bounded, {"state": {"networkPeers": [{"podSelector": {}}]}}))
+    quotas = merged(MINIMAL, {"config": {"limits": {"quota_state_file": "/var/lib/gatepost/quotas"}}})
+    assert "The file of config.limits.quota_state_file ends with the pod" in notes(quotas)
+    assert "ends with the pod" not in notes(merged(quotas, {"persistence": {"enabled": True}}))
     assert "Tasks and their results end with the pod" in notes(merged(MINIMAL, {"config": {"tasks": {}}}))
 
 

@@ -79,18 +79,31 @@ rely on the chart's. */}}
 /var/run/secrets/kubernetes.io/serviceaccount
 {{- end -}}
 
-{{/* The mount of the gateway's container that has a path, as JSON with the mount's path, its kind and the name of its
-volume. A relative path is beside the configuration. Call with (list $ "path"). */}}
+{{/* The volumes of extraVolumes that are a pod's own, as a JSON list of names: every other volume may be that of several
+pods. */}}
+{{- define "gatepost.ownVolumes" -}}
+{{- $names := list -}}
+{{- range $volume := .Values.extraVolumes -}}
+{{- if or (hasKey $volume "emptyDir") (hasKey $volume "ephemeral") -}}{{- $names = append $names $volume.name -}}{{- end -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end -}}
+
+{{/* The mount of the gateway's container that has a path, as JSON: its path, its kind, "ends" if its files end with the pod,
+and "shared" if other pods may have them too. What becomes of files on a volume of extraVolumes is the operator's choice. A
+relative path is beside the configuration. Call with (list $ "path"). */}}
 {{- define "gatepost.mountOf" -}}
 {{- $root := index . 0 -}}
 {{- $path := clean (index . 1) -}}
 {{- if not (isAbs $path) -}}{{- $path = printf "/etc/gatepost/config/%s" $path | clean -}}{{- end -}}
 {{- $rootKind := ternary "readOnly" "root" (dig "readOnlyRootFilesystem" false ($root.Values.securityContext | default dict)) -}}
-{{- $mounts := list (dict "path" "/" "kind" $rootKind) (dict "path" "/etc/gatepost" "kind" "readOnly") (dict "path" "/dev" "kind" "device") -}}
-{{- $mounts = append $mounts (dict "path" (include "gatepost.stateFolder" $root) "kind" "state") -}}
-{{- $mounts = append $mounts (dict "path" "/tmp" "kind" "temporary") -}}
+{{- $mounts := list (dict "path" "/" "kind" $rootKind "ends" true) (dict "path" "/etc/gatepost" "kind" "readOnly") (dict "path" "/dev" "kind" "device" "ends" true) -}}
+{{- $mounts = append $mounts (dict "path" (include "gatepost.stateFolder" $root) "kind" "state" "ends" (not $root.Values.persistence.enabled)) -}}
+{{- $mounts = append $mounts (dict "path" "/tmp" "kind" "temporary" "ends" true) -}}
+{{- $own := include "gatepost.ownVolumes" $root | fromJsonArray -}}
 {{- range $mount := $root.Values.extraVolumeMounts -}}
-{{- $mounts = append $mounts (dict "path" (clean $mount.mountPath) "kind" (ternary "readOnly" "extra" ($mount.readOnly | default false)) "volume" $mount.name) -}}
+{{- $isShared := not (or $mount.subPathExpr (has $mount.name $own)) -}}
+{{- $mounts = append $mounts (dict "path" (clean $mount.mountPath) "kind" (ternary "readOnly" "extra" ($mount.readOnly | default false)) "shared" $isShared) -}}
 {{- end -}}
 {{- $found := first $mounts -}}
 {{- range $mount := $mounts -}}
@@ -122,6 +135,18 @@ volume. A relative path is beside the configuration. Call with (list $ "path"). 
 {{- end -}}
 {{- end -}}
 {{- toJson $written -}}
+{{- end -}}
+
+{{/* The settings of files besides SQLite that one gateway writes at a time and that other pods would have too, joined by
+" and ". */}}
+{{- define "gatepost.sharedFiles" -}}
+{{- $settings := list -}}
+{{- range $written := include "gatepost.writtenPaths" . | fromJsonArray -}}
+{{- if and $written.mount.shared (has $written.setting (list "config.audit.file" "config.limits.quota_state_file" "config.access_log.output")) -}}
+{{- $settings = append $settings $written.setting -}}
+{{- end -}}
+{{- end -}}
+{{- join " and " $settings -}}
 {{- end -}}
 
 {{/* "true" if a source of kind kubernetes relies on the token of the chart. */}}
@@ -159,7 +184,7 @@ volume. A relative path is beside the configuration. Call with (list $ "path"). 
 
 {{/* "true" if two gateways may not run at once, so that the old pod has to end before the new one starts. */}}
 {{- define "gatepost.runsAlone" -}}
-{{- if or (include "gatepost.sqliteSections" .) .Values.persistence.enabled .Values.config.mqtt_bridge -}}true{{- end -}}
+{{- if or (include "gatepost.sqliteSections" .) .Values.persistence.enabled .Values.config.mqtt_bridge (include "gatepost.sharedFiles" .) -}}true{{- end -}}
 {{- end -}}
 
 {{/* "redis" or "database" if the values of state name a server. */}}
@@ -428,11 +453,16 @@ Helm renders templates in no documented order. */}}
 {{- if eq $written.mount.kind "readOnly" -}}
 {{- fail (printf "%s is %s, where the gateway cannot write: set a path below %s, or on a volume of extraVolumeMounts" $written.setting $written.path (include "gatepost.stateFolder" $)) -}}
 {{- end -}}
-{{- end -}}
-{{- /* A file elsewhere is on a volume of extraVolumes. */ -}}
-{{- $state := include "gatepost.stateFolder" . -}}
-{{- if and (contains "config.registry" $sqlite) (hasPrefix $state (dig "registry" "sqlite_file" $state $config)) (not .Values.persistence.enabled) -}}
+{{- if and $written.mount.ends (eq $written.setting "config.registry.sqlite_file") -}}
 {{- fail "config.registry would lose every published document with its pod: set persistence.enabled to true, or config.registry.database" -}}
+{{- end -}}
+{{- if and $written.mount.ends (eq $written.setting "config.audit.file") -}}
+{{- fail "config.audit would lose its log with the pod: set persistence.enabled to true, which is for one pod, or a path of config.audit.file on a volume of extraVolumeMounts" -}}
+{{- end -}}
+{{- end -}}
+{{- $shared := include "gatepost.sharedFiles" . -}}
+{{- if and $several $shared -}}
+{{- fail (printf "%s, but the file of %s is for one gateway: give each pod its own, on a volume with emptyDir or ephemeral, or by a mount with subPathExpr" $what $shared) -}}
 {{- end -}}
 {{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) -}}
 {{- fail "autoscaling.minReplicas is greater than autoscaling.maxReplicas" -}}
