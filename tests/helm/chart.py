@@ -322,6 +322,8 @@ REFUSED = [
     ({"replicas": 2, "config": {"audit": {"file": "/var/lib/gatepost/audit.log"}}}, "config.audit would lose its log with the pod"),
     (merged(OWN_CLAIM, {"replicas": 2, "config": {"audit": {"file": "/data/audit.log"}}}), "replicas is greater than 1, but the file of config.audit.file is for one gateway"),
     (merged(OWN_CLAIM, {"replicas": 2, "config": {"limits": {"quota_state_file": "/data/quotas"}, "access_log": {"output": "/data/access.log"}}}), "the file of config.access_log.output and config.limits.quota_state_file is for one gateway"),
+    ({"ephemeralSize": "512Mi", "config": {"tasks": {"max_size": "410MiB"}}}, "config.tasks.max_size is 410MiB, but the volume of tasks has 512Mi (ephemeralSize), of which they may take 80 % at most"),
+    ({"persistence": {"enabled": True, "size": "1.5Gi"}, "config": {"tasks": {"max_size": "2GiB"}, "registry": {}}}, "the volume of tasks has 1.5Gi (persistence.size)"),
     ({"autoscaling": {"enabled": True, "minReplicas": 5, "maxReplicas": 3}}, "autoscaling.minReplicas is greater than autoscaling.maxReplicas"),
     ({"autoscaling": {"enabled": True, "targetCpuUtilization": None}}, "autoscaling measures nothing"),
     ({"config": {"listeners": [{"address": "127.0.0.1:8080"}]}}, "config.listeners[0].address is 127.0.0.1:8080: no other pod reaches a loopback address"),
@@ -407,6 +409,38 @@ def the_gateway_writes_to_volumes_of_the_pod():
             if path == "/tmp/file" and setting in ("config.registry.sqlite_file", "config.audit.file"):
                 continue
             assert template(merged(merged(MINIMAL, mounted), changes), ok=False).returncode == 0, (setting, path)
+
+
+@test
+def tasks_have_a_bound_that_their_volume_holds():
+    tasks, disk = {"config": {"tasks": {}}}, lambda size: {"persistence": {"enabled": True, "size": size}}
+    shared = {"config": {"tasks": {"sqlite_file": None}, "registry": {"sqlite_file": "/var/lib/gatepost/a.db"}}}
+    for changes, bound in [
+        ({}, "512MiB"),
+        ({"ephemeralSize": "100Mi"}, "50MiB"),
+        ({"ephemeralSize": "1000000"}, "1MiB"),
+        ({"config": {"tasks": {"sqlite_file": "/tmp/tasks.db"}}}, "512MiB"),
+        (disk("1.5Gi"), "768MiB"),
+        (merged(disk("2Gi"), shared), "1024MiB"),
+        # The gateway's default is less than half.
+        (disk("4Gi"), None),
+        (disk("1Ti"), None),
+        # The operator's own bound, and volumes of which the chart does not know the size.
+        ({"config": {"tasks": {"max_size": "800MiB"}}}, "800MiB"),
+        (merged(OWN_CLAIM, {"config": {"tasks": {"sqlite_file": "/data/tasks.db", "max_size": "100GiB"}}}), "100GiB"),
+        ({"persistence": {"enabled": True, "size": "1Gi", "existingClaim": "mine"}}, None),
+        ({"config": {"tasks": {"database": "env:DATABASE_URL"}}}, None),
+        ({"config": {"registry": {"database": "env:DATABASE_URL"}}}, None),
+        (merged(disk("1Gi"), {"config": {"tasks": {"sqlite_file": "/var/lib/gatepost/tasks.db"}, "registry": {"database": "env:DATABASE_URL"}}}), "512MiB"),
+    ]:
+        objects = render(merged(merged(MINIMAL, tasks), changes))
+        assert config_of(objects)["tasks"].get("max_size") == bound, (changes, config_of(objects)["tasks"])
+    # The gateway accepts what the chart writes, and its default is the one that the template knows.
+    for number, size in enumerate(["1000000", "100Mi", "1.5Gi"]):
+        pod = Pod(render(merged(MINIMAL, merged(tasks, {"ephemeralSize": size}))), options.folder / f"pod-{number}")
+        run(options.gatepost, "check", "-c", pod.config_file(), env=pod.environment())
+    schema = json.loads((REPOSITORY / "config/gatepost.schema.json").read_text())
+    assert schema["$defs"]["Tasks"]["properties"]["max_size"]["default"] == "2GiB"
 
 
 @test

@@ -349,7 +349,49 @@ drain timeout is by default the longest call and 5 s. */}}
 {{- else if $first.tls -}}443{{- else -}}80{{- end -}}
 {{- end -}}
 
-{{/* The configuration file: the values, and the paths of what the gateway writes. JSON, which is YAML, because YAML of
+{{/* The bytes of a size, such as 2Gi of Kubernetes or 2GiB of the configuration. The schema checks the form. */}}
+{{- define "gatepost.bytes" -}}
+{{- $units := dict "K" 1024 "M" 1048576 "G" 1073741824 "T" 1099511627776 -}}
+{{- $number := regexFind "^[0-9.]+" (toString .) | float64 -}}
+{{- mulf $number (get $units (regexFind "[KMGT]" (toString .)) | default 1) | int64 -}}
+{{- end -}}
+
+{{/* The SQLite file of tasks; empty if there is none. Call with the configuration. */}}
+{{- define "gatepost.tasksFile" -}}
+{{- $registry := .registry | default dict -}}
+{{- if and (kindIs "map" .tasks) (not .tasks.database) -}}
+{{- $ofRegistry := ternary "" $registry.sqlite_file ($registry.database | empty | not) -}}
+{{- .tasks.sqlite_file | default $ofRegistry -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The value that has the size of the volume of a file, as JSON with its name and size; {} if the chart does not know the
+size. Call with (list $ "path"). */}}
+{{- define "gatepost.sizeOfVolume" -}}
+{{- $root := index . 0 -}}
+{{- $kind := (include "gatepost.mountOf" . | fromJson).kind -}}
+{{- $size := dict -}}
+{{- if and (eq $kind "state") $root.Values.persistence.enabled -}}
+{{- if not $root.Values.persistence.existingClaim -}}{{- $size = dict "value" "persistence.size" "size" $root.Values.persistence.size -}}{{- end -}}
+{{- else if has $kind (list "state" "temporary") -}}
+{{- $size = dict "value" "ephemeralSize" "size" $root.Values.ephemeralSize -}}
+{{- end -}}
+{{- toJson $size -}}
+{{- end -}}
+
+{{/* The default of tasks.max_size: half of the volume, where that is less than the gateway's default of 2 GiB; else empty.
+Call with (list $ CONFIGURATION). */}}
+{{- define "gatepost.maxTasksSize" -}}
+{{- $file := include "gatepost.tasksFile" (index . 1) -}}
+{{- if $file -}}
+{{- with include "gatepost.sizeOfVolume" (list (index . 0) $file) | fromJson -}}
+{{- $mebibytes := div (include "gatepost.bytes" .size | int64) 2097152 -}}
+{{- if lt $mebibytes 2048 -}}{{- max 1 $mebibytes -}}MiB{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The configuration file: the values, the paths of what the gateway writes, and the bound on tasks. JSON, which is YAML, because YAML of
 older versions of Helm writes large integers as floating-point numbers. */}}
 {{- define "gatepost.config" -}}
 {{- $config := deepCopy .Values.config -}}
@@ -369,6 +411,11 @@ older versions of Helm writes large integers as floating-point numbers. */}}
 {{- else if kindIs "map" $config.tasks -}}
 {{- if not (or $config.tasks.database $config.tasks.sqlite_file) -}}
 {{- $_ := set $config.tasks "sqlite_file" (printf "%s/gatepost.db" $state) -}}
+{{- end -}}
+{{- end -}}
+{{- if kindIs "map" $config.tasks -}}
+{{- with include "gatepost.maxTasksSize" (list . $config) -}}
+{{- if not (hasKey $config.tasks "max_size") -}}{{- $_ := set $config.tasks "max_size" . -}}{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if include "gatepost.stateEngine" . -}}{{- $_ := set $config "state" (include "gatepost.stateSection" . | fromJson) -}}{{- end -}}
@@ -458,6 +505,15 @@ Helm renders templates in no documented order. */}}
 {{- end -}}
 {{- if and $written.mount.ends (eq $written.setting "config.audit.file") -}}
 {{- fail "config.audit would lose its log with the pod: set persistence.enabled to true, which is for one pod, or a path of config.audit.file on a volume of extraVolumeMounts" -}}
+{{- end -}}
+{{- end -}}
+{{- $maxTasksSize := dig "max_size" "" ($config.tasks | default dict) -}}
+{{- $tasksFile := include "gatepost.tasksFile" (include "gatepost.config" . | fromJson) -}}
+{{- if and $maxTasksSize $tasksFile -}}
+{{- with include "gatepost.sizeOfVolume" (list . $tasksFile) | fromJson -}}
+{{- if gt (mul 5 (include "gatepost.bytes" $maxTasksSize | int64)) (mul 4 (include "gatepost.bytes" .size | int64)) -}}
+{{- fail (printf "config.tasks.max_size is %s, but the volume of tasks has %s (%s), of which they may take 80 %% at most: set a smaller max_size, or a larger %s" $maxTasksSize .size .value .value) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $shared := include "gatepost.sharedFiles" . -}}

@@ -51,6 +51,11 @@ fn the_gateway_writes_to_volumes_of_the_pod() {
 }
 
 #[test]
+fn tasks_have_a_bound_that_their_volume_holds() {
+    run_chart_test("tasks_have_a_bound_that_their_volume_holds");
+}
+
+#[test]
 fn a_parent_chart_turns_the_chart_on_and_off() {
     run_chart_test("a_parent_chart_turns_the_chart_on_and_off");
 }
