@@ -682,6 +682,18 @@ def pods_have_no_rights_and_no_secret_is_rendered():
 
 
 @test
+def the_pod_of_helm_test_runs_where_gateways_may_run():
+    objects = render(CHART / "ci/many-replicas-values.yaml")
+    gateway, test_pod = pod_spec(objects), one(objects, "Pod")["spec"]
+    for key in ("nodeSelector", "tolerations", "priorityClassName", "imagePullSecrets"):
+        assert gateway[key] and test_pod.get(key) == gateway[key], (key, test_pod)
+    assert test_pod["affinity"] == {"nodeAffinity": gateway["affinity"]["nodeAffinity"]}, test_pod
+    # Rules on other pods are about gateways.
+    other = merged(MINIMAL, {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}})
+    assert "affinity" not in one(render(other), "Pod")["spec"]
+
+
+@test
 def selectors_match_the_gateways_and_nothing_else():
     for values in VALUES:
         objects = render(values)

@@ -76,6 +76,11 @@ fn pods_have_no_rights_and_no_secret_is_rendered() {
 }
 
 #[test]
+fn the_pod_of_helm_test_runs_where_gateways_may_run() {
+    run_chart_test("the_pod_of_helm_test_runs_where_gateways_may_run");
+}
+
+#[test]
 fn selectors_match_the_gateways_and_nothing_else() {
     run_chart_test("selectors_match_the_gateways_and_nothing_else");
 }
