@@ -758,6 +758,16 @@ def shared_state_has_its_secrets_by_reference_and_a_rule_of_egress():
         assert [port["port"] for port in policy["spec"]["egress"][0]["ports"]] == ports, (url, policy)
     policy = one(render(merged(merged(MINIMAL, peers), {"state": {"database": {"url": "postgres://u@h:6432/d"}}})), "NetworkPolicy")
     assert [port["port"] for port in policy["spec"]["egress"][0]["ports"]] == [5432, 6432], policy
+    # The URL in a Secret is unknown: the ports are the usual ones, those of sentinels included, or those of the values.
+    secret = {"urlSecret": {"name": "a", "key": "b"}}
+    for state, ports in [
+        ({"redis": secret}, [6379]),
+        ({"redis": secret | {"sentinelMaster": "primary"}}, [6379, 26379]),
+        ({"redis": secret | {"sentinelMaster": "primary"}, "networkPorts": [7000]}, [7000]),
+        ({"database": secret}, [5432]),
+    ]:
+        policy = one(render(merged(merged(MINIMAL, peers), {"state": state})), "NetworkPolicy")
+        assert [port["port"] for port in policy["spec"]["egress"][0]["ports"]] == ports, (state, policy)
     # The section may also be written as any other; then it is enough for several pods.
     own = merged(MINIMAL, {"replicas": 2, "state": {"perReplica": False}, "config": {"state": {"database": "env:A"}}})
     assert config_of(render(own))["state"] == {"database": "env:A"}
@@ -958,6 +968,10 @@ def notes_name_what_an_operator_may_have_missed():
     bounded = merged(redis, {"networkPolicy": {"enabled": True, "egress": []}})
     assert "need a rule of networkPolicy.egress" in notes(bounded)
     assert "need a rule of networkPolicy.egress" not in notes(merged(bounded, {"state": {"networkPeers": [{"podSelector": {}}]}}))
+    secret = merged(bounded, {"state": {"networkPeers": [{"podSelector": {}}], "redis": {"url": "", "urlSecret": {"name": "a", "key": "b"}, "sentinelMaster": "primary"}}})
+    assert "permits the ports 6379, 26379 of state.networkPeers" in notes(secret)
+    assert "permits the ports" not in notes(merged(secret, {"networkPolicy": {"enabled": False}}))
+    assert "permits the ports" not in notes(merged(secret, {"state": {"networkPorts": [7000]}}))
     quotas = merged(MINIMAL, {"config": {"limits": {"quota_state_file": "/var/lib/gatepost/quotas"}}})
     assert "The file of config.limits.quota_state_file ends with the pod" in notes(quotas)
     assert "ends with the pod" not in notes(merged(quotas, {"persistence": {"enabled": True}}))

@@ -239,12 +239,14 @@ relative path is beside the configuration. Call with (list $ "path"). */}}
 {{- toJson $section -}}
 {{- end -}}
 
-{{/* The ports of the server, as a JSON list. */}}
+{{/* The ports of the server, as a JSON list: usual ones, because a port may be missing in the URL, and those of the URL.
+Sentinels name a primary with a port of its own. */}}
 {{- define "gatepost.statePorts" -}}
 {{- $engine := include "gatepost.stateEngine" . -}}
 {{- $ports := .Values.state.networkPorts -}}
 {{- if not $ports -}}
 {{- $ports = list (ternary 6379 5432 (eq $engine "redis")) -}}
+{{- if and (eq $engine "redis") .Values.state.redis.sentinelMaster -}}{{- $ports = append $ports 26379 -}}{{- end -}}
 {{- $url := ternary .Values.state.redis.url .Values.state.database.url (eq $engine "redis") -}}
 {{- range $found := regexFindAll ":[0-9]+([,/?]|$)" ($url | default "") -1 -}}
 {{- $ports = append $ports (regexFind "[0-9]+" $found | int) -}}
