@@ -341,6 +341,9 @@ REFUSED = [
     ({"documents": None}, "there are no agents"),
     ({"config": {"agents": {"sources": [{"kind": "kubernetes"}]}}}, "a source of kind kubernetes, but pods have no token: set kubernetesSources.enabled"),
     ({"config": {"agents": {"sources": [{"kind": "kubernetes", "url": "https://api.example.com"}]}}}, "a source of kind kubernetes, but pods have no token"),
+    ({"config": {"agents": {"sources": [{"kind": "kubernetes"}]}}, "kubernetesSources": {"enabled": True, "namespaces": ["team-a"]}}, "kubernetesSources.namespaces gives the right to read in team-a, but the sources of kind kubernetes read in agents"),
+    ({"config": {"agents": {"sources": [{"kind": "kubernetes", "kubernetes": {"namespaces": ["team-b", "team-a"]}}]}}, "kubernetesSources": {"enabled": True, "namespaces": ["team-a"]}}, "the right to read in team-a, but the sources of kind kubernetes read in team-a, team-b"),
+    ({"config": {"agents": {"sources": [{"kind": "kubernetes"}]}}, "kubernetesSources": {"enabled": True, "namespaces": ["*"]}}, "the right to read in *, but the sources of kind kubernetes read in agents"),
     ({"serviceAccount": {"create": False}, "kubernetesSources": {"enabled": True}}, "kubernetesSources.enabled would give every pod of the namespace the gateway's rights"),
     ({"ingress": {"enabled": True}}, "ingress.hosts is empty"),
     ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs is empty"),
@@ -613,20 +616,29 @@ def is_token(volume):
 
 @test
 def a_source_of_kubernetes_gets_a_token_and_rights_to_read_only():
-    def rights(changes):
-        text = template(merged(MINIMAL, {"config": {"agents": {"sources": [{"kind": "kubernetes"}]}}, "kubernetesSources": {"enabled": True}} | changes)).stdout
+    def rights(sources, changes):
+        text = template(merged(MINIMAL, {"config": {"agents": {"sources": sources}}, "kubernetesSources": {"enabled": True}} | changes)).stdout
         objects = [item for item in yaml.load_all(text, StrictLoader) if item]
         expect_valid_objects({number: item for number, item in enumerate(objects)}, changes, KUBERNETES_VERSIONS)
         return objects, [item for item in objects if item["apiVersion"].startswith("rbac.")]
 
     readable = {("", "services"), ("", "configmaps"), ("discovery.k8s.io", "endpointslices")}
-    for changes, namespaces in [
-        ({}, ["agents"]),
-        ({"namespaceOverride": "ai"}, ["ai"]),
-        ({"kubernetesSources": {"enabled": True, "namespaces": ["one", "2"]}}, ["one", "2"]),
-        ({"kubernetesSources": {"enabled": True, "namespaces": ["*"]}, "serviceAccount": {"create": False, "name": "shared"}}, [None]),
+    reads = lambda *namespaces: {"kind": "kubernetes", "kubernetes": {"namespaces": [*namespaces]}}
+    elsewhere = reads("far") | {"url": "https://api.example.com", "credential": {"bearer": "env:A"}}
+    plain = {"kind": "kubernetes"}
+    for sources, changes, namespaces in [
+        ([plain], {}, ["agents"]),
+        ([plain], {"namespaceOverride": "ai"}, ["ai"]),
+        ([plain], {"kubernetesSources": {"enabled": True, "namespaces": ["agents"]}}, ["agents"]),
+        # The sources say where the gateway reads.
+        ([reads("one", "2"), reads("three"), reads("one"), elsewhere], {}, ["2", "one", "three"]),
+        ([reads("one"), plain], {}, ["agents", "one"]),
+        ([reads("one"), reads("*")], {}, [None]),
+        ([reads("one", "2")], {"kubernetesSources": {"enabled": True, "namespaces": ["one", "2"]}}, ["one", "2"]),
+        ([reads("*")], {"kubernetesSources": {"enabled": True, "namespaces": ["*"]}, "serviceAccount": {"create": False, "name": "shared"}}, [None]),
+        ([elsewhere], {"kubernetesSources": {"enabled": True, "namespaces": ["one"]}}, ["one"]),
     ]:
-        objects, items = rights(changes)
+        objects, items = rights(sources, changes)
         prefix = "Cluster" if namespaces == [None] else ""
         found = [(item["kind"], item["metadata"].get("namespace")) for item in items]
         assert found == [(f"{prefix}{kind}", namespace) for kind in ("Role", "RoleBinding") for namespace in namespaces], found

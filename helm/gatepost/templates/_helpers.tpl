@@ -149,15 +149,26 @@ relative path is beside the configuration. Call with (list $ "path"). */}}
 {{- join " and " $settings -}}
 {{- end -}}
 
-{{/* "true" if a source of kind kubernetes relies on the token of the chart. */}}
-{{- define "gatepost.needsToken" -}}
+{{/* The namespaces that sources of kind kubernetes read with the token of the chart, as a sorted JSON list; ["*"] for all. */}}
+{{- define "gatepost.namespacesOfSources" -}}
 {{- $folder := include "gatepost.serviceAccountFolder" . -}}
+{{- $namespaces := list -}}
 {{- range $source := dig "sources" list (.Values.config.agents | default dict) -}}
 {{- if kindIs "map" $source -}}
 {{- $settings := $source.kubernetes | default dict -}}
-{{- if and (eq (toString $source.kind) "kubernetes") (hasPrefix "https:" ($source.url | default "https:" | toString)) (not $source.credential) (eq $folder ($settings.service_account | default $folder)) -}}true{{- end -}}
+{{- if and (eq (toString $source.kind) "kubernetes") (hasPrefix "https:" ($source.url | default "https:" | toString)) (not $source.credential) (eq $folder ($settings.service_account | default $folder)) -}}
+{{- $namespaces = concat $namespaces ($settings.namespaces | default (list (include "gatepost.namespace" $))) -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+{{- if has "*" $namespaces -}}{{- $namespaces = list "*" -}}{{- end -}}
+{{- $namespaces | uniq | sortAlpha | toJson -}}
+{{- end -}}
+
+{{/* The namespaces in which the gateway may read, as a JSON list. */}}
+{{- define "gatepost.readableNamespaces" -}}
+{{- $namespaces := .Values.kubernetesSources.namespaces | default (include "gatepost.namespacesOfSources" . | fromJsonArray) -}}
+{{- toJson ($namespaces | default (list (include "gatepost.namespace" .))) -}}
 {{- end -}}
 
 {{/* "true" if more than one pod may run. */}}
@@ -572,8 +583,13 @@ Helm renders templates in no documented order. */}}
 {{- if include "gatepost.hasPassword" (list $config .Values.documents) -}}
 {{- fail "config or documents have a URL with a password, which a ConfigMap would show to many: put the URL into a Secret, and refer to it as env:NAME or file:PATH" -}}
 {{- end -}}
-{{- if and (include "gatepost.needsToken" .) (not .Values.kubernetesSources.enabled) -}}
+{{- $read := include "gatepost.namespacesOfSources" . | fromJsonArray -}}
+{{- if and $read (not .Values.kubernetesSources.enabled) -}}
 {{- fail "config.agents.sources has a source of kind kubernetes, but pods have no token: set kubernetesSources.enabled to true, or the credential or kubernetes.service_account of the source" -}}
+{{- end -}}
+{{- $readable := include "gatepost.readableNamespaces" . | fromJsonArray | sortAlpha -}}
+{{- if and $read .Values.kubernetesSources.enabled (ne (toJson $read) (toJson $readable)) -}}
+{{- fail (printf "kubernetesSources.namespaces gives the right to read in %s, but the sources of kind kubernetes read in %s (kubernetes.namespaces of each, or the gateway's own): leave the value empty, or name the same namespaces" (join ", " $readable) (join ", " $read)) -}}
 {{- end -}}
 {{- if and .Values.kubernetesSources.enabled (eq (include "gatepost.serviceAccountName" .) "default") -}}
 {{- fail "kubernetesSources.enabled would give every pod of the namespace the gateway's rights, because serviceAccount is the account default: set serviceAccount.create to true, or serviceAccount.name" -}}
