@@ -254,6 +254,8 @@ def texts_that_yaml_reads_as_something_else_stay_texts():
     labels = one(objects, "Deployment")["spec"]["template"]["metadata"]["labels"]
     # Labels of selectors are the chart's; the nearest value wins otherwise.
     assert labels["app.kubernetes.io/name"] == "on" and labels["app.kubernetes.io/instance"] == "on" and labels["team"] == "no", labels
+    # The certificate of an Ingress may be the controller's.
+    assert one(render(merged(MINIMAL, merged(INGRESS, {"ingress": {"tls": [{"hosts": ["a.example.com"]}]}}))), "Ingress")["spec"]["tls"] == [{"hosts": ["a.example.com"]}]
     # Go templates in values are text.
     braces = {"documents": {"a": {"name": "{{ fail }}"}}, "podAnnotations": {"a": "{{ .Release.Name }}"}}
     objects = render(merged(MINIMAL, braces))
@@ -333,6 +335,15 @@ REFUSED = [
     ({"config": {"listeners": [{"address": "0.0.0.0:8080", "allow_plaintext": True}, {"address": "[::]:8080", "allow_plaintext": True}]}}, "have one port (8080, 8080, 9902, 9901)"),
     ({"config": {"listeners": [{"address": "0.0.0.0:9901", "allow_plaintext": True}]}}, "have one port (9901, 9902, 9901)"),
     ({"service": {"port": 8081}, "config": {"listeners": [{"address": "0.0.0.0:8080", "allow_plaintext": True}, {"address": "0.0.0.0:8081", "allow_plaintext": True}]}}, "two listeners would have one port of the Service (8081, 8081)"),
+    ({"service": {"nodePort": 30080}}, "service.nodePort is set, but a Service of type ClusterIP is not reached from outside"),
+    ({"service": {"externalTrafficPolicy": "Local"}}, "service.externalTrafficPolicy is set, but a Service of type ClusterIP"),
+    ({"service": {"type": "NodePort", "loadBalancerClass": "mine"}}, "service.loadBalancerClass is set, but service.type is NodePort: set it to LoadBalancer"),
+    ({"service": {"loadBalancerSourceRanges": ["192.0.2.0/24"]}}, "service.loadBalancerSourceRanges is set, but service.type is ClusterIP"),
+    ({"secretFiles": [{"secret": "a", "items": {"k": "tls/x"}}, {"secret": "b", "items": {"k": "tls/x"}}]}, "have the path tls/x below /etc/gatepost/config"),
+    ({"secretFiles": [{"secret": "a", "items": {"k": "x", "l": "x"}}]}, "have the path x below /etc/gatepost/config"),
+    ({"secretFiles": [{"secret": "a", "items": {"k": "tls"}}], "configMapFiles": [{"configMap": "b", "items": {"k": "tls/x"}}]}, "or one is the folder of the other (tls)"),
+    ({"state": {"database": {"urlSecret": {"name": "a", "key": "k"}}}, "secretFiles": [{"secret": "a", "items": {"k": "state/url"}}]}, "have the path state/url"),
+    ({"secretFiles": [{"secret": "a", "items": {"k": "gatepost.yaml/x"}}]}, "or one is the folder of the other (gatepost.yaml)"),
     ({"fullnameOverride": "1gate"}, "a Service cannot have the name 1gate"),
     ({"fullnameOverride": "my.gate"}, "a Service cannot have the name my.gate"),
     ({"config": {"health": {"address": "[::1]:9902"}}}, "config.health.address is [::1]:9902: probes do not reach a loopback address"),
@@ -516,11 +527,11 @@ EFFECTS = {
     "persistence.existingClaim": ("mine", 'claimName: "mine"', VOLUME),
     "persistence.storageClassName": ("fast", 'storageClassName: "fast"', VOLUME),
     "persistence.size": ("7Gi", 'storage: "7Gi"', VOLUME),
-    "persistence.annotations": ({"a": "b"}, "keep\n    a: b", VOLUME),
+    "persistence.annotations": ({"a": "b"}, "a: b\n    helm.sh/resource-policy: keep", VOLUME),
     "ephemeralSize": ("7Mi", 'sizeLimit: "7Mi"'),
     "service.type": ("NodePort", "type: NodePort"),
     "service.port": (8443, "port: 8443"),
-    "service.nodePort": (30080, "nodePort: 30080"),
+    "service.nodePort": (30080, "nodePort: 30080", {"service": {"type": "NodePort"}}),
     "service.appProtocol": ("http", 'appProtocol: "http"'),
     "service.ipFamilyPolicy": ("PreferDualStack", "ipFamilyPolicy: PreferDualStack"),
     "service.loadBalancerClass": ("mine", 'loadBalancerClass: "mine"', BALANCER),
@@ -885,6 +896,8 @@ def one_gateway_with_a_file_is_replaced_and_several_are_rolled():
     persistent = render(CHART / "ci/persistence-values.yaml")
     assert strategy(persistent) == {"type": "Recreate"}
     assert one(persistent, "PersistentVolumeClaim")["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    own = {"persistence": {"enabled": True, "annotations": {"helm.sh/resource-policy": "delete"}}}
+    assert one(render(merged(MINIMAL, own)), "PersistentVolumeClaim")["metadata"]["annotations"] == own["persistence"]["annotations"]
     assert config_of(persistent)["registry"]["sqlite_file"] == "/var/lib/gatepost/gatepost.db"
     shared = render(CHART / "ci/database-values.yaml")
     assert strategy(shared)["rollingUpdate"]["maxUnavailable"] == 0

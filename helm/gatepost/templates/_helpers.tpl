@@ -562,6 +562,18 @@ Helm renders templates in no documented order. */}}
 {{- if ne (len $servicePorts) (len (uniq $servicePorts)) -}}
 {{- fail (printf "two listeners would have one port of the Service (%s): service.port is the first one's, and the others have the ports of their addresses" (join ", " $servicePorts)) -}}
 {{- end -}}
+{{- /* Kubernetes refuses the Service otherwise. */ -}}
+{{- $service := .Values.service -}}
+{{- if eq $service.type "ClusterIP" -}}
+{{- range $key := list "nodePort" "externalTrafficPolicy" -}}
+{{- if get $service $key -}}{{- fail (printf "service.%s is set, but a Service of type ClusterIP is not reached from outside: set service.type to NodePort or LoadBalancer" $key) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if ne $service.type "LoadBalancer" -}}
+{{- range $key := list "loadBalancerClass" "loadBalancerSourceRanges" -}}
+{{- if get $service $key -}}{{- fail (printf "service.%s is set, but service.type is %s: set it to LoadBalancer" $key $service.type) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- $health := dig "health" "address" "" $config -}}
 {{- if not $health -}}
 {{- fail "config.health.address is missing: probes need it (0.0.0.0:9902)" -}}
@@ -579,6 +591,18 @@ Helm renders templates in no documented order. */}}
 {{- end -}}
 {{- if and (not .Values.documents) (not (dig "sources" list ($config.agents | default dict))) (not (kindIs "map" $config.registry)) -}}
 {{- fail "there are no agents: set documents, config.agents.sources or config.registry" -}}
+{{- end -}}
+{{- $files := list -}}
+{{- range $file := concat (.Values.secretFiles | default list) (.Values.configMapFiles | default list) -}}
+{{- range $path := $file.items -}}{{- $files = append $files $path -}}{{- end -}}
+{{- end -}}
+{{- range $file := include "gatepost.stateFiles" . | fromJsonArray -}}{{- $files = append $files $file.path -}}{{- end -}}
+{{- range $at, $path := $files -}}
+{{- range $other := concat (slice $files 0 $at) (list "gatepost.yaml") -}}
+{{- if or (eq $path $other) (hasPrefix (printf "%s/" $path) $other) (hasPrefix (printf "%s/" $other) $path) -}}
+{{- fail (printf "two files of secretFiles, configMapFiles and state have the path %s below /etc/gatepost/config, or one is the folder of the other (%s): give each file a path of its own" $path $other) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 {{- if include "gatepost.hasPassword" (list $config .Values.documents) -}}
 {{- fail "config or documents have a URL with a password, which a ConfigMap would show to many: put the URL into a Secret, and refer to it as env:NAME or file:PATH" -}}
