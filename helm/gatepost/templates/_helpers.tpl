@@ -96,7 +96,7 @@ relative path is beside the configuration. Call with (list $ "path"). */}}
 {{- $root := index . 0 -}}
 {{- $path := clean (index . 1) -}}
 {{- if not (isAbs $path) -}}{{- $path = printf "/etc/gatepost/config/%s" $path | clean -}}{{- end -}}
-{{- $rootKind := ternary "readOnly" "root" (dig "readOnlyRootFilesystem" false ($root.Values.securityContext | default dict)) -}}
+{{- $rootKind := ternary "readOnly" "root" (($root.Values.securityContext | default dict).readOnlyRootFilesystem | default false) -}}
 {{- $mounts := list (dict "path" "/" "kind" $rootKind "ends" true) (dict "path" "/etc/gatepost" "kind" "readOnly") (dict "path" "/dev" "kind" "device" "ends" true) -}}
 {{- $mounts = append $mounts (dict "path" (include "gatepost.stateFolder" $root) "kind" "state" "ends" (not $root.Values.persistence.enabled)) -}}
 {{- $mounts = append $mounts (dict "path" "/tmp" "kind" "temporary" "ends" true) -}}
@@ -404,8 +404,8 @@ Call with (list $ CONFIGURATION). */}}
 {{- end -}}
 {{- end -}}
 
-{{/* The configuration file: the values, the paths of what the gateway writes, and the bound on tasks. JSON, which is YAML, because YAML of
-older versions of Helm writes large integers as floating-point numbers. */}}
+{{/* The configuration file: the values, the paths of what the gateway writes, and the bound on tasks. JSON, which is YAML,
+because YAML of older versions of Helm writes large integers as floating-point numbers. */}}
 {{- define "gatepost.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- $state := include "gatepost.stateFolder" . -}}
