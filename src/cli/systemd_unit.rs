@@ -14,8 +14,9 @@ pub(super) const UNIT_FILE: &str = "gatepost.service";
 /// The folder beside the configuration to which the gateway may write.
 pub(super) const STATE_FOLDER: &str = "gatepost.state";
 
-/// Settings of the packaged unit that belong to its user and its folders.
-const PACKAGED_SETTINGS: [&str; 12] = [
+/// Settings of the packaged unit that belong to its user and its folders. `RemoveIPC=` would remove the shared memory of
+/// the user's other programs.
+const PACKAGED_SETTINGS: [&str; 13] = [
     "Documentation=",
     "ExecStart=",
     "ExecReload=",
@@ -28,6 +29,7 @@ const PACKAGED_SETTINGS: [&str; 12] = [
     "StateDirectoryMode=",
     "RuntimeDirectory=",
     "RuntimeDirectoryMode=",
+    "RemoveIPC=",
 ];
 
 /// Settings of the packaged unit that hide folders, in which the program and the configuration may be, and what replaces
@@ -105,6 +107,7 @@ mod tests {
         assert!(!in_home.contains("PrivateTmp"), "{in_home}");
         let in_run = unit_of("/opt/gatepost", "/run/user/1000/gate").unwrap();
         assert!(in_run.contains("ProtectHome=read-only\n") && !in_run.contains("InaccessiblePaths"), "{in_run}");
+        assert!(!unit.contains("RemoveIPC"), "it would remove shared memory of the user's other programs: {unit}");
         let packaged = |name: &str| PACKAGED_UNIT.lines().any(|line| line.starts_with(name));
         for name in PACKAGED_SETTINGS.into_iter().chain(HIDING_SETTINGS.map(|(setting, ..)| setting)) {
             assert!(packaged(name), "{name} is not in the packaged unit");
