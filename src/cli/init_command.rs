@@ -8,7 +8,7 @@ use super::{
 use crate::{
     agent::AgentId,
     app,
-    net::{AddressPolicy, Url},
+    net::{AddressPolicy, Url, is_link_local_or_metadata},
     values::is_loopback_host,
 };
 use anyhow::{Context, anyhow};
@@ -18,7 +18,7 @@ use std::{
     fmt::Display,
     fs::{self, OpenOptions},
     io::{BufRead, IsTerminal as _, Write},
-    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     str::FromStr,
@@ -55,6 +55,8 @@ pub struct InitArgs {
 struct AgentAddress {
     id: AgentId,
     url: Url,
+    /// Where the host of the URL is now. A name that cannot be looked up has no addresses.
+    addresses: Vec<SocketAddr>,
 }
 
 impl FromStr for AgentAddress {
@@ -68,7 +70,24 @@ impl FromStr for AgentAddress {
                 "the URL must begin with http:// or https:// (write other agents' documents by hand)".to_owned()
             );
         }
-        Ok(Self { id: id.parse()?, url })
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(
+                "the URL must not contain a user name or password (write a rule with the setting credential instead)"
+                    .to_owned(),
+            );
+        }
+        if url.port() == Some(0) {
+            return Err("the URL must not have port 0".to_owned());
+        }
+        let addresses = url.socket_addrs(|| None).unwrap_or_default();
+        if let Some(address) = addresses.iter().find(|address| is_link_local_or_metadata(address.ip())) {
+            return Err(format!(
+                "{} is a link-local address or a metadata service, where clouds hand out credentials (if an agent is \
+                 there, list it in network.allowed_addresses by hand)",
+                address.ip()
+            ));
+        }
+        Ok(Self { id: id.parse()?, url, addresses })
     }
 }
 
@@ -237,26 +256,23 @@ impl FirstConfig {
 
     fn network_section(&self) -> String {
         let addresses: Vec<String> =
-            self.private_addresses().iter().map(|address| quote(&address.to_string())).collect();
+            self.unlisted_addresses().iter().map(|address| quote(&address.to_string())).collect();
         if addresses.is_empty() {
             return String::new();
         }
         format!(
-            "network:\n  allowed_addresses: [{}] # agents at private addresses are refused unless they are listed\n",
+            "network:\n  allowed_addresses: [{}] # agents on this machine are refused unless they are listed\n",
             addresses.join(", ")
         )
     }
 
-    /// Returns the addresses of the agents that the gateway reaches only if they are listed. A name that cannot be
-    /// looked up has none.
-    fn private_addresses(&self) -> BTreeSet<IpAddr> {
+    /// Returns the addresses of the agents that the gateway reaches only if they are listed.
+    fn unlisted_addresses(&self) -> BTreeSet<SocketAddr> {
         let policy = AddressPolicy::default();
-        let addresses = self.agents.iter().flat_map(|agent| {
-            let host = agent.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-            let port = agent.url.port_or_known_default().unwrap_or(443);
-            (host, port).to_socket_addrs().into_iter().flatten()
-        });
-        addresses.filter(|address| !policy.permits_address(*address)).map(|address| address.ip()).collect()
+        let addresses = self.agents.iter().flat_map(|agent| &agent.addresses);
+        // A range of IPv4-mapped addresses contains none.
+        let addresses = addresses.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()));
+        addresses.filter(|address| !policy.permits_address(*address)).collect()
     }
 }
 
