@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     agent::AgentId,
-    app,
+    app::CheckReport,
     net::{AddressPolicy, Url, is_link_local_or_metadata},
     values::is_loopback_host,
 };
@@ -104,7 +104,7 @@ struct FirstConfig {
 /// Implements `gatepost init`.
 ///
 /// # Errors
-/// A file exists already or cannot be written, or the configuration has a problem.
+/// A file exists already or cannot be written, or the configuration has a problem or does not serve an agent.
 pub fn init(args: InitArgs) -> anyhow::Result<()> {
     let asks = !args.no_questions && std::io::stdin().is_terminal();
     let folder = args.folder.clone();
@@ -130,7 +130,9 @@ pub fn init(args: InitArgs) -> anyhow::Result<()> {
     if !key_file.exists() {
         written.write(key_file.clone(), "")?;
     }
-    app::check(&config, false)?;
+    let report = CheckReport::create(&config)?;
+    first.check_served(&folder, &report)?;
+    report.print();
     print_new_key(&key.add_to(&key_file)?)?;
     written.keep();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).chain(["keys.jsonl"]).collect();
@@ -193,6 +195,18 @@ impl FirstConfig {
             files.push((UNIT_FILE.to_owned(), unit_text(&program, folder, rustix::process::geteuid())?));
         }
         Ok(files)
+    }
+
+    fn check_served(&self, folder: &Path, report: &CheckReport) -> anyhow::Result<()> {
+        let is_served = |agent: &&AgentAddress| report.serves(&agent.id, &folder.join(agent.document_name()));
+        match self.agents.iter().find(|agent| !is_served(agent)) {
+            Some(agent) => Err(anyhow!(
+                "the agent {} would not be served; nothing was written\n  {}",
+                agent.id,
+                report.findings().join("\n  ")
+            )),
+            None => Ok(()),
+        }
     }
 
     fn print_next_steps(&self, folder: &Path) {

@@ -79,6 +79,24 @@ fn a_configuration_that_has_a_problem_leaves_no_file_and_no_key() {
 }
 
 #[test]
+fn an_agent_that_would_not_be_served_leaves_no_file_and_no_key() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("agents")).unwrap();
+    // Of two documents with an id, the first is served.
+    let earlier = folder.path().join("agents/0.yaml");
+    fs::write(&earlier, "id: planner\nname: Planner\nendpoint: https://other.example/\n").unwrap();
+    let output = init(folder.path(), &["--agent", "planner=https://a.example/"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{stderr}");
+    assert!(stderr.contains("the agent planner would not be served; nothing was written"), "{stderr}");
+    assert!(stderr.contains("not served: ") && stderr.contains("agents/planner.yaml"), "{stderr}");
+    for name in ["gatepost.yaml", "agents/planner.yaml", "keys.jsonl"] {
+        assert!(!folder.path().join(name).exists(), "{name}");
+    }
+    assert!(earlier.exists());
+}
+
+#[test]
 fn nothing_that_exists_is_overwritten() {
     let folder = TempDir::new().unwrap();
     fs::create_dir(folder.path().join("agents")).unwrap();
