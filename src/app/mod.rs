@@ -7,6 +7,7 @@ mod caller_headers_wiring;
 mod certificate_watch;
 mod change_queue;
 mod change_recorder;
+mod check_report;
 mod config_checks;
 mod configuration_check;
 mod directory_wiring;
@@ -29,6 +30,7 @@ mod tasks_wiring;
 
 pub use assembly::GatewayAssembly;
 pub use audit_wiring::open_audit_log_of_command;
+pub use check_report::{CheckReport, check};
 pub use doctor_wiring::{DoctorOptions, diagnose};
 pub use service_manager::ServiceManager;
 pub use shared_state_wiring::open_shared_state_of_command;
@@ -36,13 +38,13 @@ pub use signals_and_reload::{ProcessSignals, run_until_stopped};
 pub use startup_and_shutdown::RunningGateway;
 
 use crate::{
-    config::{self, ConfigProblems, GatewayConfig, LoadedConfig},
-    doctor::{self, ConfigWarning, ExaminedConfig},
+    config::{self, GatewayConfig, LoadedConfig},
+    doctor,
     key_management::ManagedKeys,
     telemetry,
     values::format_count,
 };
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use std::path::Path;
 use tokio::runtime::Runtime;
 use tracing_subscriber::EnvFilter;
@@ -120,55 +122,6 @@ pub fn migrate_config(config: &Path) -> anyhow::Result<()> {
     let renamed = config::migrate_file(config).with_context(|| config.display().to_string())?;
     println!("{}: {} renamed", config.display(), format_count(renamed, "key"));
     Ok(())
-}
-
-/// Implements `gatepost check`: validates everything that `run` validates. Opens no listener, writes no file, and
-/// fetches no agents from other machines. Prints warnings and notes; with `strict` they are an error.
-///
-/// # Errors
-/// Every problem, each with its position in the file.
-pub fn check(config: &Path, strict: bool) -> anyhow::Result<()> {
-    let result = build_runtime()?.block_on(async {
-        let mut loaded = LoadedConfig::read(config).map_err(name_codes)?;
-        let checked = configuration_check::check_configuration(&mut loaded).await;
-        match (checked.assembly, checked.problems) {
-            (Some(assembly), problems) if problems.is_empty() => Ok((assembly, loaded)),
-            (_, problems) => Err(name_codes(loaded.locate_problems(problems))),
-        }
-    });
-    let (assembly, loaded) = result.with_context(|| config.display().to_string())?;
-    let findings = doctor::check_findings(ExaminedConfig { loaded: &loaded, file: config }, &assembly.gateway);
-    let mut warnings = doctor::locate_config_warnings(&loaded, config);
-    warnings.extend(findings.warnings);
-    warnings.sort_by_key(|warning| warning.problem.line);
-    for ConfigWarning { code, problem } in &warnings {
-        println!("{}: {problem} [{code}]", code.row().severity);
-    }
-    let notes = assembly.notes();
-    for note in &notes {
-        let code = note.code.map(|code| format!(" [{code}]")).unwrap_or_default();
-        println!("note: {}{code}", config::strip_os_error_codes(&note.text));
-    }
-    for finding in &findings.notes {
-        println!("note: {}: {} [{}]", finding.place, finding.problem, finding.code);
-    }
-    let agents = assembly.gateway.catalogue.snapshot().len();
-    println!("{}: valid, {}", config.display(), format_count(agents, "agent"));
-    match warnings.len() + notes.len() + findings.notes.len() {
-        count if strict && count > 0 => {
-            let warnings = format_count(count, "warning");
-            Err(anyhow!("{}: {warnings} (listed above; --strict allows none)", config.display()))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Adds the code of each problem to its text.
-fn name_codes(mut problems: ConfigProblems) -> ConfigProblems {
-    for problem in &mut problems.0 {
-        problem.message = format!("{} [{}]", problem.message, doctor::code_of_problem(problem));
-    }
-    problems
 }
 
 /// The API keys of a configuration.

@@ -1,22 +1,24 @@
 //! `gatepost init`: writes a first configuration, with documents of agents, a key and a systemd unit. On a terminal it
 //! asks for what the command line leaves out.
 
-use super::key_commands::{generate_key_of, print_new_key};
+use super::{
+    key_commands::{generate_key_of, print_new_key},
+    systemd_unit::{STATE_FOLDER, UNIT_FILE, unit_text},
+};
 use crate::{
     agent::AgentId,
-    app,
-    net::{AddressPolicy, Url},
+    app::CheckReport,
+    net::{AddressPolicy, Url, is_link_local_or_metadata},
     values::is_loopback_host,
 };
 use anyhow::{Context, anyhow};
-use rustix::process::Uid;
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
     fmt::Display,
     fs::{self, OpenOptions},
     io::{BufRead, IsTerminal as _, Write},
-    net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
     os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
     str::FromStr,
@@ -24,32 +26,6 @@ use std::{
 
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const DEFAULT_CALLER: &str = "team-a";
-
-/// The unit of the package, whose hardening the written unit has too.
-const PACKAGED_UNIT: &str = include_str!("../../config/systemd/gatepost.service");
-
-/// Settings of the packaged unit that belong to its user and its folders.
-const PACKAGED_SETTINGS: [&str; 12] = [
-    "Documentation=",
-    "ExecStart=",
-    "ExecReload=",
-    "Environment=",
-    "EnvironmentFile=",
-    "User=",
-    "Group=",
-    "WorkingDirectory=",
-    "StateDirectory=",
-    "StateDirectoryMode=",
-    "RuntimeDirectory=",
-    "RuntimeDirectoryMode=",
-];
-
-/// Settings of the packaged unit that hide folders, in which the program and the configuration may be, and what replaces
-/// them then.
-const HIDING_SETTINGS: [(&str, &[&str], &str); 2] = [
-    ("ProtectHome=yes", &["/home/", "/root/", "/run/user/"], "ProtectHome=read-only\n"),
-    ("PrivateTmp=yes", &["/tmp/", "/var/tmp/"], ""),
-];
 
 /// Arguments of `gatepost init`.
 #[derive(clap::Args)]
@@ -79,6 +55,8 @@ pub struct InitArgs {
 struct AgentAddress {
     id: AgentId,
     url: Url,
+    /// Where the host of the URL is now. A name that cannot be looked up has no addresses.
+    addresses: Vec<SocketAddr>,
 }
 
 impl FromStr for AgentAddress {
@@ -92,7 +70,24 @@ impl FromStr for AgentAddress {
                 "the URL must begin with http:// or https:// (write other agents' documents by hand)".to_owned()
             );
         }
-        Ok(Self { id: id.parse()?, url })
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(
+                "the URL must not contain a user name or password (write a rule with the setting credential instead)"
+                    .to_owned(),
+            );
+        }
+        if url.port() == Some(0) {
+            return Err("the URL must not have port 0".to_owned());
+        }
+        let addresses = url.socket_addrs(|| None).unwrap_or_default();
+        if let Some(address) = addresses.iter().find(|address| is_link_local_or_metadata(address.ip())) {
+            return Err(format!(
+                "{} is a link-local address or a metadata service, where clouds hand out credentials (if an agent is \
+                 there, list it in network.allowed_addresses by hand)",
+                address.ip()
+            ));
+        }
+        Ok(Self { id: id.parse()?, url, addresses })
     }
 }
 
@@ -102,15 +97,17 @@ struct FirstConfig {
     listen: SocketAddr,
     agents: Vec<AgentAddress>,
     caller: String,
+    /// Whether a unit of systemd runs the gateway.
+    systemd: bool,
 }
 
 /// Implements `gatepost init`.
 ///
 /// # Errors
-/// A file exists already or cannot be written, or the configuration has a problem.
+/// A file exists already or cannot be written, or the configuration has a problem or does not serve an agent.
 pub fn init(args: InitArgs) -> anyhow::Result<()> {
     let asks = !args.no_questions && std::io::stdin().is_terminal();
-    let (folder, systemd) = (args.folder.clone(), args.systemd);
+    let folder = args.folder.clone();
     let first = if asks {
         FirstConfig::ask(args, &mut std::io::stdin().lock(), &mut std::io::stderr())?
     } else {
@@ -118,15 +115,14 @@ pub fn init(args: InitArgs) -> anyhow::Result<()> {
     };
     let key = generate_key_of(first.caller.clone())?;
     first.check_ids()?;
-    let agents_folder = folder.join("agents");
     let mut written = NewFiles::default();
-    written.create_folders([&folder, &agents_folder])?;
+    written.create_folder(&folder)?;
     let folder = folder.canonicalize()?;
-    let mut files = vec![("gatepost.yaml".to_owned(), first.config_text())];
-    files.extend(first.agents.iter().map(|agent| (format!("agents/{}.yaml", agent.id), agent.document_text())));
-    if systemd {
-        let program = std::env::current_exe().context("the path of this program is not known")?;
-        files.push(("gatepost.service".to_owned(), unit_text(&program, &folder, rustix::process::geteuid())?));
+    written.create_folder(&folder.join("agents"))?;
+    let files = first.files(&folder)?;
+    if first.systemd {
+        // systemd starts no unit whose writable folder does not exist.
+        written.create_folder(&folder.join(STATE_FOLDER))?;
     }
     let (config, key_file) = (folder.join("gatepost.yaml"), folder.join("keys.jsonl"));
     written.write_all(&folder, &files)?;
@@ -134,18 +130,14 @@ pub fn init(args: InitArgs) -> anyhow::Result<()> {
     if !key_file.exists() {
         written.write(key_file.clone(), "")?;
     }
-    app::check(&config, false)?;
+    let report = CheckReport::create(&config)?;
+    first.check_served(&folder, &report)?;
+    report.print();
     print_new_key(&key.add_to(&key_file)?)?;
     written.keep();
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).chain(["keys.jsonl"]).collect();
     eprintln!("written to {}: {}", folder.display(), names.join(", "));
-    eprintln!("next: gatepost run -c {}", config.display());
-    if let Some(agent) = first.agents.first() {
-        eprintln!(
-            "then: curl http://{}/agents/{}/invoke -H 'X-API-Key: KEY' -H 'Content-Type: application/json' -d '{{}}'",
-            first.listen, agent.id
-        );
-    }
+    first.print_next_steps(&folder);
     Ok(())
 }
 
@@ -155,6 +147,7 @@ impl FirstConfig {
             listen: args.listen.unwrap_or(DEFAULT_ADDRESS),
             agents: args.agents,
             caller: args.caller.unwrap_or_else(|| DEFAULT_CALLER.to_owned()),
+            systemd: args.systemd,
         }
     }
 
@@ -182,7 +175,7 @@ impl FirstConfig {
                 questions.ask_until_valid(&question)?.unwrap_or_else(|| DEFAULT_CALLER.to_owned())
             }
         };
-        Ok(Self { listen, agents, caller })
+        Ok(Self { listen, agents, caller, systemd: args.systemd })
     }
 
     fn check_ids(&self) -> anyhow::Result<()> {
@@ -193,17 +186,53 @@ impl FirstConfig {
         }
     }
 
-    fn config_text(&self) -> String {
-        let addresses = self.private_addresses();
-        let network = if addresses.is_empty() {
-            String::new()
-        } else {
-            let list: Vec<String> = addresses.iter().map(|address| quote(&address.to_string())).collect();
+    /// Returns the name and the text of each file but that of the keys.
+    fn files(&self, folder: &Path) -> anyhow::Result<Vec<(String, String)>> {
+        let mut files = vec![("gatepost.yaml".to_owned(), self.config_text())];
+        files.extend(self.agents.iter().map(|agent| (agent.document_name(), agent.document_text())));
+        if self.systemd {
+            let program = std::env::current_exe().context("the path of this program is not known")?;
+            files.push((UNIT_FILE.to_owned(), unit_text(&program, folder, rustix::process::geteuid())?));
+        }
+        Ok(files)
+    }
+
+    fn check_served(&self, folder: &Path, report: &CheckReport) -> anyhow::Result<()> {
+        let is_served = |agent: &&AgentAddress| report.serves(&agent.id, &folder.join(agent.document_name()));
+        match self.agents.iter().find(|agent| !is_served(agent)) {
+            Some(agent) => Err(anyhow!(
+                "the agent {} would not be served; nothing was written\n  {}",
+                agent.id,
+                report.findings().join("\n  ")
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn print_next_steps(&self, folder: &Path) {
+        eprintln!("next: {}", self.start_command(folder));
+        if let Some(agent) = self.agents.first() {
+            eprintln!(
+                "then: curl http://{}/agents/{}/invoke -H 'X-API-Key: KEY' -H 'Content-Type: application/json' -d '{{}}'",
+                self.listen, agent.id
+            );
+        }
+    }
+
+    /// Returns the command that starts the gateway. The unit in the folder belongs to the gateway's user, so that systemd
+    /// gets a copy that belongs to root.
+    fn start_command(&self, folder: &Path) -> String {
+        let folder = folder.display();
+        if self.systemd {
             format!(
-                "network:\n  allowed_addresses: [{}] # agents at private addresses are refused unless they are listed\n",
-                list.join(", ")
+                "sudo install -m 644 {folder}/{UNIT_FILE} /etc/systemd/system/ && sudo systemctl enable --now gatepost"
             )
-        };
+        } else {
+            format!("gatepost run -c {folder}/gatepost.yaml")
+        }
+    }
+
+    fn config_text(&self) -> String {
         let listener_plaintext = if self.listen.ip().is_loopback() {
             ""
         } else {
@@ -219,28 +248,45 @@ impl FirstConfig {
                 unencrypted.join(", ")
             )
         };
+        let state = if self.systemd {
+            format!(
+                "  last_known_good: {STATE_FOLDER} # the unit lets the gateway write here only: SQLite files and logs belong here too\n"
+            )
+        } else {
+            String::new()
+        };
         format!(
             "# gatepost check -c FILE reports every problem; gatepost schema prints every setting.\n\
             listeners:\n  - address: {listen}\n{listener_plaintext}\
             agents:\n  sources: [agents] # a folder with one document for each agent, watched for changes\n\
-            {rules}{network}\
+            {state}{rules}{network}\
             auth:\n  api_keys:\n    files: [keys.jsonl] # gatepost key new -c FILE --caller NAME adds one\n\
             access:\n  grants:\n    - callers: [{caller}]\n      agents: [\"*\"]\n",
+            network = self.network_section(),
             listen = quote(&self.listen.to_string()),
             caller = quote(&format!("key:{}", self.caller)),
         )
     }
 
-    /// Returns the addresses of the agents that the gateway reaches only if they are listed. A name that cannot be
-    /// looked up has none.
-    fn private_addresses(&self) -> BTreeSet<IpAddr> {
+    fn network_section(&self) -> String {
+        let addresses: Vec<String> =
+            self.unlisted_addresses().iter().map(|address| quote(&address.to_string())).collect();
+        if addresses.is_empty() {
+            return String::new();
+        }
+        format!(
+            "network:\n  allowed_addresses: [{}] # agents on this machine are refused unless they are listed\n",
+            addresses.join(", ")
+        )
+    }
+
+    /// Returns the addresses of the agents that the gateway reaches only if they are listed.
+    fn unlisted_addresses(&self) -> BTreeSet<SocketAddr> {
         let policy = AddressPolicy::default();
-        let addresses = self.agents.iter().flat_map(|agent| {
-            let host = agent.url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-            let port = agent.url.port_or_known_default().unwrap_or(443);
-            (host, port).to_socket_addrs().into_iter().flatten()
-        });
-        addresses.filter(|address| !policy.permits_address(*address)).map(|address| address.ip()).collect()
+        let addresses = self.agents.iter().flat_map(|agent| &agent.addresses);
+        // A range of IPv4-mapped addresses contains none.
+        let addresses = addresses.map(|address| SocketAddr::new(address.ip().to_canonical(), address.port()));
+        addresses.filter(|address| !policy.permits_address(*address)).collect()
     }
 }
 
@@ -248,6 +294,10 @@ impl AgentAddress {
     /// Whether calls leave this machine without TLS.
     fn is_unencrypted(&self) -> bool {
         self.url.scheme() == "http" && !is_loopback_host(self.url.host_str().unwrap_or_default())
+    }
+
+    fn document_name(&self) -> String {
+        format!("agents/{}.yaml", self.id)
     }
 
     fn document_text(&self) -> String {
@@ -288,44 +338,6 @@ fn quote(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Returns the unit that runs `program` with the configuration in `folder` as `user`: the packaged unit with another user
-/// and other folders.
-fn unit_text(program: &Path, folder: &Path, user: Uid) -> anyhow::Result<String> {
-    if user.is_root() {
-        let advice = "run this command as the user that the gateway runs as, or install the package";
-        return Err(anyhow!("no unit for a gateway that runs as root is written: {advice}"));
-    }
-    let (program, folder, user) = (unit_path(program)?, unit_path(folder)?, user.as_raw());
-    let own = format!(
-        "ExecStart={program} run --config {folder}/gatepost.yaml\nUser={user}\nWorkingDirectory={folder}\n\
-         # With ProtectSystem=strict the gateway can write here only.\nReadWritePaths={folder}\n"
-    );
-    let is_own_part =
-        |line: &&str| !line.starts_with('#') && !PACKAGED_SETTINGS.iter().any(|name| line.starts_with(name));
-    let mut text = String::new();
-    for line in PACKAGED_UNIT.lines().filter(is_own_part) {
-        let hides = |hidden: &&str| program.starts_with(hidden) || format!("{folder}/").starts_with(hidden);
-        match HIDING_SETTINGS.iter().find(|(setting, hidden, _)| *setting == line && hidden.iter().any(hides)) {
-            Some((_, _, instead)) => text.push_str(instead),
-            None => {
-                text.push_str(line);
-                text.push('\n');
-            }
-        }
-        if line == "[Service]" {
-            text.push_str(&own);
-        }
-    }
-    Ok(text)
-}
-
-/// Returns a path as a unit may contain it.
-fn unit_path(path: &Path) -> anyhow::Result<&str> {
-    let is_plain = |text: &&str| !text.contains(|c: char| c.is_whitespace() || c.is_control() || "%\\\"'$".contains(c));
-    let text = path.to_str().filter(is_plain);
-    text.with_context(|| format!("{} cannot be in a unit (use a path without spaces and quotes)", path.display()))
-}
-
 /// Files and folders that were created, which other users may not read. They are deleted again if the command fails.
 #[derive(Default)]
 struct NewFiles {
@@ -343,12 +355,13 @@ impl NewFiles {
         files.iter().try_for_each(|(name, text)| self.write(folder.join(name), text))
     }
 
-    fn create_folders(&mut self, folders: [&PathBuf; 2]) -> anyhow::Result<()> {
-        for folder in folders.into_iter().filter(|folder| !folder.exists()) {
-            let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-            created.with_context(|| format!("{} cannot be created", folder.display()))?;
-            self.folders.push(folder.clone());
+    fn create_folder(&mut self, folder: &Path) -> anyhow::Result<()> {
+        if folder.exists() {
+            return Ok(());
         }
+        let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        created.with_context(|| format!("{} cannot be created", folder.display()))?;
+        self.folders.push(folder.to_owned());
         Ok(())
     }
 
@@ -405,35 +418,5 @@ mod tests {
         assert_eq!((first.listen.port(), &*first.caller), (1, "c"), "nothing is asked");
         let ended = FirstConfig::ask(args(""), &mut &b"\n"[..], &mut Vec::new()).unwrap_err();
         assert!(ended.to_string().contains("nothing was written"), "{ended}");
-    }
-
-    #[test]
-    fn the_unit_has_the_hardening_of_the_package_and_its_own_user_and_folders() {
-        let user = Uid::from_raw(1000);
-        let unit_of = |program: &str, folder: &str| unit_text(Path::new(program), Path::new(folder), user);
-        let unit = unit_of("/opt/gatepost", "/srv/gate").unwrap();
-        for line in [
-            "User=1000",
-            "WorkingDirectory=/srv/gate",
-            "ReadWritePaths=/srv/gate",
-            "ProtectSystem=strict",
-            "ProtectHome=yes",
-            "PrivateTmp=yes",
-            "Type=notify",
-        ] {
-            assert!(unit.lines().any(|own| own == line), "{line}: {unit}");
-        }
-        assert!(!unit.contains("/etc/gatepost") && !unit.contains("/usr/libexec"), "{unit}");
-        let in_home = unit_of("/home/a/gatepost", "/tmp").unwrap();
-        assert!(in_home.contains("ProtectHome=read-only\n") && !in_home.contains("PrivateTmp"), "{in_home}");
-        let packaged = |name: &str| PACKAGED_UNIT.lines().any(|line| line.starts_with(name));
-        for name in PACKAGED_SETTINGS.into_iter().chain(HIDING_SETTINGS.map(|(setting, ..)| setting)) {
-            assert!(packaged(name), "{name} is not in the packaged unit");
-        }
-        for folder in ["/srv/my gate", "/srv/%h", "/srv/\"gate"] {
-            assert!(unit_of("/opt/gatepost", folder).is_err(), "{folder}");
-        }
-        let as_root = unit_text(Path::new("/opt/gatepost"), Path::new("/srv/gate"), Uid::ROOT).unwrap_err();
-        assert!(as_root.to_string().contains("install the package"), "{as_root}");
     }
 }

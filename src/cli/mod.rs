@@ -14,6 +14,7 @@ mod init_command;
 mod key_commands;
 mod resolve_command;
 mod revocation_publisher;
+mod systemd_unit;
 mod token_commands;
 
 pub use audit_command::{AuditCommand, run_audit_command};

@@ -116,11 +116,23 @@ fn is_local_address(ip: IpAddr) -> bool {
 }
 
 fn is_special(ip: IpAddr) -> bool {
+    is_link_local_or_metadata(ip)
+        || match ip.to_canonical() {
+            IpAddr::V4(ip) => is_special_v4(ip),
+            IpAddr::V6(ip) => is_special_v6(ip),
+        }
+}
+
+/// Whether `ip` is link-local or a cloud's metadata service, also behind NAT64 or 6to4. Clouds hand out credentials there.
+pub fn is_link_local_or_metadata(ip: IpAddr) -> bool {
     let ip = ip.to_canonical();
     METADATA_SERVICES.contains(&ip)
         || match ip {
-            IpAddr::V4(ip) => is_special_v4(ip),
-            IpAddr::V6(ip) => is_special_v6(ip),
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => {
+                ip.is_unicast_link_local()
+                    || embedded_v4(ip).is_some_and(|inner| is_link_local_or_metadata(IpAddr::V4(inner)))
+            }
         }
 }
 
@@ -156,15 +168,11 @@ fn is_translated(ip: Ipv6Addr) -> bool {
 
 fn is_special_v4(ip: Ipv4Addr) -> bool {
     let [first, ..] = ip.octets();
-    ip.is_loopback() || ip.is_link_local() || ip.is_multicast() || first == 0 || first >= 240
+    ip.is_loopback() || ip.is_multicast() || first == 0 || first >= 240
 }
 
 fn is_special_v6(ip: Ipv6Addr) -> bool {
-    ip.is_loopback()
-        || ip.is_unspecified()
-        || ip.is_multicast()
-        || ip.is_unicast_link_local()
-        || embedded_v4(ip).is_some_and(|inner| is_special_v4(inner) || METADATA_SERVICES.contains(&IpAddr::V4(inner)))
+    ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || embedded_v4(ip).is_some_and(is_special_v4)
 }
 
 /// Returns the IPv4 address that a translator or tunnel would reach: NAT64 (RFC 6052), 6to4 (RFC 3056) and the

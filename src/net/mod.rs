@@ -14,7 +14,7 @@ mod tls_connect;
 mod watch_client;
 
 pub use crate::values::AddressRange;
-pub use address_policy::AddressPolicy;
+pub use address_policy::{AddressPolicy, is_link_local_or_metadata};
 pub use api_client::{ApiClient, ApiReply, ApiRequest};
 pub use binary_client::{BinaryClient, BinaryClientSettings, BinaryReply};
 pub use bounded_fetch::{FetchLimits, error_chain};

@@ -44,7 +44,9 @@ fn what_is_written_passes_the_strict_check_of_agents_and_listeners_beyond_this_m
     for (args, rule) in [
         (&["--listen", "0.0.0.0:8080", "--agent", "a=https://a.example/"][..], "allow_plaintext: true # calls"),
         (&["--agent", "a=http://10.0.0.1:9000/", "--agent", "b=http://b.invalid/"], "agents: [\"a\", \"b\"]"),
-        (&["--agent", "a=http://[::1]:9000/", "--agent", "b=http://localhost:1/"], "127.0.0.1"),
+        (&["--agent", "a=http://[::1]:9000/", "--agent", "b=http://localhost:1/"], "\"127.0.0.1:1\""),
+        (&["--agent", "a=http://[::1]:9000/", "--agent", "b=http://127.0.0.1/"], "[\"127.0.0.1:80\", \"[::1]:9000\"]"),
+        (&["--agent", "a=http://[::ffff:127.0.0.1]:9000/"], "[\"127.0.0.1:9000\"]"),
         (&[], "sources: [agents]"),
     ] {
         let folder = TempDir::new().unwrap();
@@ -77,6 +79,24 @@ fn a_configuration_that_has_a_problem_leaves_no_file_and_no_key() {
 }
 
 #[test]
+fn an_agent_that_would_not_be_served_leaves_no_file_and_no_key() {
+    let folder = TempDir::new().unwrap();
+    fs::create_dir(folder.path().join("agents")).unwrap();
+    // Of two documents with an id, the first is served.
+    let earlier = folder.path().join("agents/0.yaml");
+    fs::write(&earlier, "id: planner\nname: Planner\nendpoint: https://other.example/\n").unwrap();
+    let output = init(folder.path(), &["--agent", "planner=https://a.example/"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && output.stdout.is_empty(), "{stderr}");
+    assert!(stderr.contains("the agent planner would not be served; nothing was written"), "{stderr}");
+    assert!(stderr.contains("not served: ") && stderr.contains("agents/planner.yaml"), "{stderr}");
+    for name in ["gatepost.yaml", "agents/planner.yaml", "keys.jsonl"] {
+        assert!(!folder.path().join(name).exists(), "{name}");
+    }
+    assert!(earlier.exists());
+}
+
+#[test]
 fn nothing_that_exists_is_overwritten() {
     let folder = TempDir::new().unwrap();
     fs::create_dir(folder.path().join("agents")).unwrap();
@@ -101,6 +121,12 @@ fn wrong_arguments_and_folders_are_named() {
         (&["--agent", "planner"][..], "must be ID=URL"),
         (&["--agent", "a b=https://a.example/"], "a b"),
         (&["--agent", "a=mqtt://a.example/"], "must begin with http"),
+        (&["--agent", "a=http://user:pw@127.0.0.1:9000/"], "must not contain a user name or password"),
+        (&["--agent", "a=http://127.0.0.1:0/"], "must not have port 0"),
+        (&["--agent", "a=http://169.254.169.254/"], "169.254.169.254 is a link-local address or a metadata service"),
+        (&["--agent", "a=http://[fe80::1]:9000/"], "fe80::1 is a link-local address"),
+        (&["--agent", "a=http://100.100.100.200/"], "where clouds hand out credentials"),
+        (&["--agent", "a=http://[64:ff9b::a9fe:a9fe]/"], "where clouds hand out credentials"),
         (&["--listen", "8080"], "invalid socket address"),
         (&["--caller", ""], "is not a valid name"),
         (&["file"], "cannot be created"),

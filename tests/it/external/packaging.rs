@@ -56,7 +56,22 @@ fn systemd_accepts_the_unit_that_init_writes_and_root_gets_none() {
     }
     let output = init_with_unit(folder.path(), if own == 0 { 65534 } else { own });
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let unit = folder.path().join("gateway/gatepost.service");
+    let gateway = folder.path().join("gateway").canonicalize().unwrap();
+    let unit = gateway.join("gatepost.service");
+    // The unit belongs to the gateway's user, so that systemd gets a copy of it.
+    let next = format!(
+        "next: sudo install -m 644 {} /etc/systemd/system/ && sudo systemctl enable --now gatepost\n",
+        unit.display()
+    );
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains(&next), "{stderr}");
+    // The gateway can write to the folder that the configuration names, and to nothing else.
+    let text = fs::read_to_string(&unit).unwrap();
+    let writable: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("ReadWritePaths=")).collect();
+    assert_eq!(writable, [gateway.join("gatepost.state").to_str().unwrap()]);
+    assert_eq!(fs::metadata(writable[0]).unwrap().permissions().mode() & 0o7777, 0o700);
+    let config = fs::read_to_string(gateway.join("gatepost.yaml")).unwrap();
+    assert!(config.contains("last_known_good: gatepost.state #"), "{config}");
     let verified = Command::new("systemd-analyze").arg("verify").arg(unit).output();
     let verified = verified.expect("systemd-analyze is missing (apt-get install systemd)");
     let complaints = String::from_utf8_lossy(&verified.stderr);
