@@ -65,11 +65,10 @@ test-peers:
 check:
 	@tests/setup $(TEST_NEEDS)
 	$(CARGO) fmt --all --check
-	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	# An optimised build evaluates more at compile time, and failed where the others passed. The dependencies are those of
-	# the steps before, which those of a release build would not be.
-	$(CARGO) check --locked --config profile.dev.package.gatepost.opt-level=3 \
-		--config profile.dev.package.gatepost.debug-assertions=false
+	# As an optimised build, which evaluates more at compile time and failed where others passed. The dependencies are those
+	# of the other steps.
+	$(CARGO) clippy --locked --workspace --all-targets --config profile.dev.package.gatepost.opt-level=3 \
+		--config profile.dev.package.gatepost.debug-assertions=false -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
 	@$(CARGO) deny --version >/dev/null 2>&1 || { \
 		echo "gatepost: installing cargo-deny (cargo install, a few minutes, once)"; \

@@ -1,6 +1,7 @@
 //! Every agent: name and address, connection and TLS, the gateway's credential, latency, and what the agent publishes about
 //! itself. Probes go the way of calls, so that the address policy and the destinations of credentials apply. They ask for
-//! no work: OPTIONS and HEAD at the endpoint, GET of the card. Examples are sent only if the operator wants it.
+//! no work: OPTIONS and HEAD at the endpoint, GET of the card or of the list of models. Examples are sent only if the
+//! operator wants it.
 
 use super::{
     card_drift::{self, CARD_PATHS},
@@ -16,7 +17,8 @@ use crate::{
     gateway::{Gateway, Route},
     net::Url,
     telemetry::redact,
-    transport::{ProbeFailure, ProbeReply, ProbeRequest, TransportConfig},
+    transport::{ModelList, ProbeFailure, ProbeReply, ProbeRequest, TransportConfig},
+    values::{Glob, json::truncate},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
@@ -33,6 +35,9 @@ const EXAMPLE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How much of a reply is read, in bytes.
 const MAX_CARD_SIZE: usize = 1 << 20;
 const MAX_IGNORED_SIZE: usize = 16 << 10;
+
+/// How many models of a server a finding names.
+const MAX_SHOWN_MODELS: usize = 5;
 
 /// Which agents are examined, and how.
 #[derive(Clone, Debug, Default)]
@@ -163,11 +168,15 @@ impl AgentExamination<'_> {
                 }
             }
         }
-        if is_reached {
-            findings.extend(self.examine_replies().await);
-            findings.extend(self.compare_card().await);
-            if self.context.selection.call_examples {
-                findings.extend(self.call_example().await);
+        match self.route.upstream().model_list() {
+            _ if !is_reached => {}
+            Some(models) => findings.extend(self.examine_models(models).await),
+            None => {
+                findings.extend(self.examine_replies().await);
+                findings.extend(self.compare_card().await);
+                if self.context.selection.call_examples {
+                    findings.extend(self.call_example().await);
+                }
             }
         }
         findings
@@ -253,8 +262,16 @@ impl AgentExamination<'_> {
                 }
             }
         }
-        let Some(reply) = last else { return findings };
-        findings.extend(self.refused_credential(reply.status, reply.credential_sent));
+        if let Some(reply) = last {
+            findings.extend(self.judge_reply(&reply));
+        }
+        findings
+    }
+
+    /// Judges the reply to a request that asks for no work.
+    fn judge_reply(&self, reply: &ProbeReply) -> Vec<Finding> {
+        let mut findings: Vec<Finding> =
+            self.refused_credential(reply.status, reply.credential_sent).into_iter().collect();
         if reply.elapsed > SLOW_REPLY {
             let problem = format!("the agent took {:.1}s for a request without work", reply.elapsed.as_secs_f64());
             findings.push(self.finding(FindingCode::AgentSlow, &problem, "endpoint"));
@@ -264,6 +281,41 @@ impl AgentExamination<'_> {
             findings.push(self.finding(FindingCode::AgentFails, &problem, "endpoint"));
         }
         findings
+    }
+
+    /// Asks a server of models which ones it has. A server without a list says nothing.
+    async fn examine_models(&self, list: ModelList) -> Vec<Finding> {
+        let ModelList { path, model } = list;
+        let reply = match self.send(Method::GET, Some(path), MAX_CARD_SIZE).await {
+            None => return Vec::new(),
+            Some(Err(why)) => return vec![self.finding(FindingCode::AgentDoesNotReply, &why, "endpoint")],
+            Some(Ok(reply)) => reply,
+        };
+        let mut findings = self.judge_reply(&reply);
+        if reply.status == StatusCode::OK
+            && reply.is_complete
+            && let Some(names) = parse_model_names(&reply.body)
+            && !names.iter().any(|name| is_model(name, &model))
+        {
+            let shown = names.iter().take(MAX_SHOWN_MODELS).map(|name| truncate(name, 100));
+            let shown = shown.collect::<Vec<_>>().join(", ");
+            let problem = format!("the server's list of models does not have '{model}' (it has {shown})");
+            let finding = self.finding(FindingCode::ModelNotListed, &problem, "endpoint");
+            findings.push(match self.rule_of_endpoint() {
+                Some(at) => {
+                    finding.moved_to(self.context.examined.place(&format!("agents.rules[{at}].endpoint.model")))
+                }
+                None => finding,
+            });
+        }
+        findings
+    }
+
+    /// The number of the rule that says what the agent's server speaks: the last one that has the setting.
+    fn rule_of_endpoint(&self) -> Option<usize> {
+        let rules = &self.context.examined.config().agents.rules;
+        let applies = |ids: &[Glob]| ids.iter().any(|ids| ids.matches(self.agent.id.as_str()));
+        rules.iter().rposition(|rule| rule.endpoint.is_some() && applies(&rule.agents))
     }
 
     fn refused_credential(&self, status: StatusCode, was_sent: bool) -> Option<Finding> {
@@ -290,7 +342,8 @@ impl AgentExamination<'_> {
     async fn compare_card(&self) -> Option<Finding> {
         let endpoint = self.agent.endpoint.http_url()?;
         for path in CARD_PATHS {
-            let Some(Ok(reply)) = self.send(Method::GET, Some(path), MAX_CARD_SIZE).await else { return None };
+            let card_path = PathAndQuery::from_static(path);
+            let Some(Ok(reply)) = self.send(Method::GET, Some(card_path), MAX_CARD_SIZE).await else { return None };
             if reply.status != StatusCode::OK || !reply.is_complete {
                 continue;
             }
@@ -349,14 +402,45 @@ impl AgentExamination<'_> {
     async fn send(
         &self,
         method: Method,
-        path: Option<&'static str>,
+        path: Option<PathAndQuery>,
         max_reply_size: usize,
     ) -> Option<Result<ProbeReply, String>> {
         let mut headers = HeaderMap::new();
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        let path = path.map(PathAndQuery::from_static);
         let request = ProbeRequest { method, path, headers, body: Bytes::new(), max_reply_size };
         let reply = self.route.upstream().send_probe(request, STEP_TIMEOUT).await?;
         Some(reply.map_err(|fault| fault.log_message().to_owned()))
+    }
+}
+
+/// Returns the names of a list in the form of OpenAI's `GET /models`; `None` for another form, or without a name.
+fn parse_model_names(body: &[u8]) -> Option<Vec<String>> {
+    let list: Value = serde_json::from_slice(body).ok()?;
+    let models = list.get("data")?.as_array()?;
+    let names = models.iter().filter_map(|model| model.get("id")?.as_str()).map(str::to_owned);
+    Some(names.collect()).filter(|names: &Vec<String>| !names.is_empty())
+}
+
+/// Whether a listed name is that of `model`. Some servers list a model with its tag, `qwen3:latest`, and know it without.
+fn is_model(listed: &str, model: &str) -> bool {
+    listed.strip_prefix(model).is_some_and(|tag| tag.is_empty() || tag.starts_with(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_listed_with_or_without_its_tag() {
+        assert!(is_model("qwen3", "qwen3") && is_model("qwen3:latest", "qwen3"));
+        assert!(!is_model("qwen3", "qwen3:latest") && !is_model("qwen30", "qwen3") && !is_model("", "qwen3"));
+    }
+
+    #[test]
+    fn only_a_list_with_names_is_one() {
+        assert_eq!(parse_model_names(br#"{"data":[{"id":"a"},{"id":1},3]}"#), Some(vec!["a".to_owned()]));
+        for other in [&b"{}"[..], b"[]", b"x", br#"{"data":{}}"#, br#"{"data":[]}"#] {
+            assert_eq!(parse_model_names(other), None);
+        }
     }
 }

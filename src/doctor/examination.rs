@@ -13,7 +13,7 @@ use super::{
     finding_codes::{FindingCode, Severity},
     probe_runner::run_probes,
     problem_codes::problem_findings,
-    service_analyzer::service_probes,
+    service_analyzer::{api_document_probes, service_probes},
     source_analyzer::source_findings,
 };
 use crate::{config::ConfigProblem, gateway::Gateway};
@@ -154,6 +154,7 @@ pub async fn examine_services_and_agents(
     match gateway {
         Some(gateway) => {
             findings.extend(source_findings(gateway, &places));
+            probes.extend(api_document_probes(examined, gateway));
             let of_agents = agent_probes(&context, gateway);
             (examined_agents, inactive_agents) = (of_agents.probes.len(), of_agents.inactive);
             findings.extend(of_agents.findings);

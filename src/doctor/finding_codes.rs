@@ -240,6 +240,10 @@ finding_codes! {
         "use https, or set allow_plaintext: true in the settings of the agent";
     DocumentUnsupported = "GP0710", Info, "a document describes something that the gateway does not call",
         "nothing, or what the reason says; an MCP server is called with api: {preset: mcp} in a rule";
+    ApiDocumentUnusable = "GP0711", Error, "the OpenAPI document of an agent's API cannot be fetched or used",
+        "correct api.openapi, or make the document reachable";
+    ApiOperationUnusable = "GP0712", Warning, "operations of an OpenAPI document cannot be checked, and get 503",
+        "correct the document, or list their paths in api.routes, which are not checked";
 
     NameNotResolved = "GP0800", Error, "the name of an agent's server does not resolve",
         "correct the host of the endpoint, or the DNS record";
@@ -267,6 +271,8 @@ finding_codes! {
         "correct the agent or the example";
     AgentFails = "GP0813", Warning, "an agent replies with a server error to a request without work",
         "check the agent's log";
+    ModelNotListed = "GP0814", Warning, "the server of a model does not list the model that calls name",
+        "correct endpoint.model; nothing, if the server accepts names that it does not list";
 }
 
 impl fmt::Display for FindingCode {

@@ -1,4 +1,5 @@
-//! The services that the configuration names: issuers of tokens, MQTT brokers, sources that are queried on demand.
+//! The services that the configuration names: issuers of tokens, MQTT brokers, sources that are queried on demand, OpenAPI
+//! documents of agents' APIs.
 
 use super::{
     examined_config::ExaminedConfig,
@@ -10,6 +11,8 @@ use crate::{
     auth::{
         IntrospectionConfig, IntrospectionProblem, IssuerConfig, KeyFetchError, inspect_introspection, inspect_issuer,
     },
+    config::AgentRule,
+    gateway::{Gateway, OpenApiLocation, OpenApiSource},
     mqtt_client::{self, BrokerAddress, BrokerSettings},
     net::{ConnectTarget, FetchClient, FetchError, FetchLimits, SourceClient, Url, UrlTrust},
     registry::{RemoteSourceConfig, SourceConfig, SourceKind},
@@ -18,7 +21,7 @@ use crate::{
 };
 use http::HeaderMap;
 use serde_json::Value;
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::HashSet, sync::Arc};
 
 /// Bounds of the metadata of an authorization server.
 const METADATA_LIMITS: FetchLimits = FetchLimits { size: ByteSize::from_kib(512), time: ConfigDuration::from_secs(5) };
@@ -67,6 +70,42 @@ pub(super) fn service_probes(examined: ExaminedConfig<'_>) -> Vec<Probe<'_>> {
     }
     probes.extend(config.tracing.iter().filter_map(|tracing| tracing_probe(examined, &tracing.endpoint)));
     probes
+}
+
+/// Returns the probes of the OpenAPI documents at URLs. Files are read with the configuration.
+pub(super) fn api_document_probes<'a>(examined: ExaminedConfig<'a>, gateway: &Gateway) -> Vec<Probe<'a>> {
+    let documents = gateway.config.load().openapi.clone();
+    let mut probed = HashSet::new();
+    let of_rule = |(at, rule): (usize, &'a AgentRule)| {
+        let OpenApiLocation::Url(url) = rule.api.as_ref()?.openapi.as_ref()? else { return None };
+        let document = probed.insert(url).then(|| documents.of_rule(at))??;
+        Some(api_document_probe(examined, ApiDocument { at, url, document }))
+    };
+    examined.config().agents.rules.iter().enumerate().filter_map(of_rule).collect()
+}
+
+/// The OpenAPI document that a rule names.
+struct ApiDocument<'a> {
+    /// The number of the rule.
+    at: usize,
+    url: &'a str,
+    document: Arc<OpenApiSource>,
+}
+
+/// Fetches a document, and says what of it cannot be used.
+fn api_document_probe<'a>(examined: ExaminedConfig<'a>, api: ApiDocument<'a>) -> Probe<'a> {
+    let ApiDocument { at, url, document } = api;
+    let path = format!("agents.rules[{at}].api.openapi");
+    let subject = examined.finding(FindingCode::ApiDocumentUnusable, SubjectKind::Setting, &path, "");
+    let service = ProbedService { examined, kind: SubjectKind::Setting, name: url.into() };
+    let run = async move {
+        let (code, problems) = match document.inspect().await {
+            Ok(unusable) => (FindingCode::ApiOperationUnusable, unusable),
+            Err(problems) => (FindingCode::ApiDocumentUnusable, problems),
+        };
+        problems.iter().map(|why| service.finding(code, &path, why)).collect()
+    };
+    Probe::new(subject, run)
 }
 
 /// Probes the receiver of traces: whether it accepts connections. No span is sent.

@@ -46,6 +46,8 @@ pub struct PollResult {
     pub warnings: Vec<String>,
     /// Whether something is in the middle of changing, so that the next poll should come early.
     pub poll_soon: bool,
+    /// Whether the parts are all that the source has, so that others are removed. The first result that succeeds has all.
+    pub replaces_all: bool,
     /// Why the poll as a whole failed. Previous content stays; parts that are reported nevertheless are ingested.
     pub error: Option<String>,
 }

@@ -120,12 +120,13 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
             from_disk: stored_at.is_some(),
             reordered: source.set_lists(std::mem::take(&mut result.lists)),
         };
+        let replaces_all = source.is_replaced_by(&result);
         match result.error.take() {
             Some(why) => source.record_failure(why),
             None => {
                 source.set_warnings(std::mem::take(&mut result.warnings));
                 plan.polled_at = Some(stored_at.unwrap_or_else(SystemTime::now));
-                let removed = if source.polled { Vec::new() } else { source.unreported_parts(&result) };
+                let removed = if replaces_all { source.unreported_parts(&result) } else { Vec::new() };
                 plan.parts.extend(removed.into_iter().map(|name| (name, None)));
             }
         }

@@ -222,10 +222,15 @@ impl<R> SourceState<R> {
         }
     }
 
+    /// Returns whether parts that `result` does not report are removed.
+    pub(super) fn is_replaced_by(&self, result: &PollResult) -> bool {
+        result.error.is_none() && (result.replaces_all || !self.polled)
+    }
+
     /// Returns the number of documents after `result` is applied, as far as it is known without parsing them.
     pub(super) fn len_after(&self, result: &PollResult) -> usize {
         let current_count = |name: &Arc<str>| self.parts.get(name).map_or(0, |entries| entries.documents.len());
-        let replaces_all = !self.polled && result.error.is_none();
+        let replaces_all = self.is_replaced_by(result);
         let initial = if replaces_all { 0 } else { self.len() };
         result.parts.iter().fold(initial, |count, part| match &part.update {
             PartUpdate::Replaced(documents) if replaces_all => count + documents.len(),
@@ -260,8 +265,8 @@ impl<R> SourceState<R> {
         }
     }
 
-    /// Returns the parts that the first poll of a generation does not report. They are removed, unless they are in a
-    /// folder that could not be listed.
+    /// Returns the parts that a result with all parts does not report. They are removed, unless they are in a folder or
+    /// namespace that could not be listed.
     pub(super) fn unreported_parts(&self, result: &PollResult) -> Vec<Arc<str>> {
         let reported: HashSet<&str> = result.parts.iter().map(|part| &*part.name).collect();
         let unreadable: Vec<&Path> = result
@@ -305,6 +310,7 @@ impl<R> SourceState<R> {
             let withheld = self.withheld_loss.get_or_insert_with(WithheldLoss::new);
             withheld.record_update(lost_agents, polled_at.is_some());
             if !withheld.is_confirmed(&policy) {
+                self.accept_parts_without_loss();
                 return IngestOutcome::Withheld;
             }
         }
@@ -322,8 +328,34 @@ impl<R> SourceState<R> {
     /// Puts the withheld update in force; returns whether there was one.
     pub(super) fn accept_withheld(&mut self) -> bool {
         self.withheld_loss = None;
-        let changed = !self.withheld.is_empty();
-        for (name, documents) in std::mem::take(&mut self.withheld) {
+        let parts = std::mem::take(&mut self.withheld);
+        self.accept_parts(parts)
+    }
+
+    /// Puts those parts of a withheld update in force that lose no agent and take no id of another part: what one owner
+    /// removes must not delay what changes for the agents of others. A list that has an id twice loses its agent.
+    fn accept_parts_without_loss(&mut self) {
+        let in_force: HashSet<&AgentId, RandomState> =
+            self.parts.values().flat_map(|content| ids_of(&content.documents)).collect();
+        let is_harmless = |name: &Arc<str>, documents: &[Arc<CompiledDocument<R>>]| {
+            let own = || self.parts.get(name).into_iter().flat_map(|content| ids_of(&content.documents));
+            let (before, after): (HashSet<_>, HashSet<_>) = (own().collect(), ids_of(documents).collect());
+            let has_each_once = after.len() == ids_of(documents).count();
+            has_each_once && before.is_subset(&after) && after.difference(&before).all(|id| !in_force.contains(*id))
+        };
+        let (harmless, withheld): (CompiledParts<R>, CompiledParts<R>) = self
+            .withheld
+            .iter()
+            .map(|(name, documents)| (Arc::clone(name), documents.clone()))
+            .partition(|(name, documents)| is_harmless(name, documents.as_deref().unwrap_or_default()));
+        self.withheld = withheld;
+        self.accept_parts(harmless);
+    }
+
+    /// Puts parts in force; returns whether there are any.
+    fn accept_parts(&mut self, parts: CompiledParts<R>) -> bool {
+        let changed = !parts.is_empty();
+        for (name, documents) in parts {
             match documents {
                 Some(documents) => drop(self.parts.insert(name, PartContent { documents, error: None })),
                 None => drop(self.parts.remove(&name)),
@@ -352,7 +384,7 @@ impl<R> SourceState<R> {
         let changed: HashSet<&str> =
             result.parts.iter().filter(|part| is_changed(&part.update)).map(|part| &*part.name).collect();
         let reported: HashSet<&str> = result.parts.iter().map(|part| &*part.name).collect();
-        let replaces_all = !self.polled && result.error.is_none();
+        let replaces_all = self.is_replaced_by(result);
         let stays = move |name: &str| !changed.contains(name) && (!replaces_all || reported.contains(name));
         let unchanged = self.parts.iter().filter(move |(name, _)| stays(name));
         unchanged.flat_map(|(_, entries)| &entries.documents)
@@ -444,6 +476,11 @@ impl<R> SourceState<R> {
     }
 }
 
+/// Returns the ids of the documents that can be called.
+fn ids_of<R>(documents: &[Arc<CompiledDocument<R>>]) -> impl Iterator<Item = &AgentId> {
+    documents.iter().filter_map(|document| document.callable_id())
+}
+
 /// Returns the ids that are served: those that the first list that has them has once. A list that has every id twice loses
 /// every agent.
 fn served_ids<'a, R: 'a>(
@@ -451,7 +488,7 @@ fn served_ids<'a, R: 'a>(
 ) -> HashSet<&'a AgentId, RandomState> {
     let mut claims: HashMap<&AgentId, (usize, u32), RandomState> = HashMap::default();
     for (list, documents) in parts {
-        for id in documents.iter().filter_map(|document| document.callable_id()) {
+        for id in ids_of(documents) {
             let (first, times) = claims.entry(id).or_insert((list, 0));
             if list < *first {
                 (*first, *times) = (list, 0);

@@ -77,5 +77,14 @@ pub struct ProbeReply {
     pub elapsed: Duration,
 }
 
+/// A server of models: where it lists them, and the one that calls name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelList {
+    /// The path of the list.
+    pub path: PathAndQuery,
+    /// The model of the agent.
+    pub model: String,
+}
+
 /// The outcome of a request; `None` for endpoints that are not called over HTTP.
 pub type ProbeResult = Option<Result<ProbeReply, Fault>>;

@@ -2,7 +2,7 @@
 
 use super::{
     attempt_span::{AttemptSpan, TracedEndpoint},
-    endpoint_probe::{ProbeFailure, ProbeRequest, ProbeResult, ReachedEndpoint},
+    endpoint_probe::{ModelList, ProbeFailure, ProbeRequest, ProbeResult, ReachedEndpoint},
     http::{self, HttpTarget},
     timeouts::UpstreamTimeouts,
     upstream_reply::UpstreamReply,
@@ -96,7 +96,15 @@ impl EndpointTransport {
     pub(super) async fn send_probe(&self, request: ProbeRequest, deadline: Instant) -> ProbeResult {
         match self {
             Self::Http(target) => Some(http::send_probe(target, request, deadline).await),
-            Self::Other(_) => None,
+            Self::Other(transport) => transport.send_probe(request, deadline).await,
+        }
+    }
+
+    /// The list of the server's models; `None` where the endpoint is no server of models.
+    pub(super) fn model_list(&self) -> Option<ModelList> {
+        match self {
+            Self::Http(_) => None,
+            Self::Other(transport) => transport.model_list(),
         }
     }
 }

@@ -45,7 +45,9 @@ pub use attempt_span::TracedEndpoint;
 pub use circuit_breaker::BreakerState;
 pub use config::{CircuitBreakerConfig, TransportConfig, UpstreamCredential, UpstreamMqttConfig, UpstreamTlsConfig};
 pub use credential_destinations::CredentialDestinations;
-pub use endpoint_probe::{EndpointProbe, ProbeFailure, ProbeReply, ProbeRequest, ProbeResult, ReachedEndpoint};
+pub use endpoint_probe::{
+    EndpointProbe, ModelList, ProbeFailure, ProbeReply, ProbeRequest, ProbeResult, ReachedEndpoint,
+};
 pub use endpoint_transport::EndpointTransport;
 pub use headers::{
     CallerHeaderSource, CallerHeadersConfig, CallerProperty, CallerTokenConfig, HeaderMutations, build_forwarded,

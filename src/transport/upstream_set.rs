@@ -4,7 +4,7 @@
 
 use super::{
     circuit_breaker::{BreakerPolicy, BreakerState, CallAttempt, CircuitBreaker},
-    endpoint_probe::{EndpointProbe, ProbeRequest, ProbeResult},
+    endpoint_probe::{EndpointProbe, ModelList, ProbeRequest, ProbeResult},
     endpoint_transport::EndpointTransport,
     session_affinity::{endpoint_tag, rendezvous_weight, stable_hash},
     timeouts::UpstreamTimeouts,
@@ -152,6 +152,11 @@ impl UpstreamSet {
     /// sends such requests.
     pub async fn send_probe(&self, request: ProbeRequest, timeout: Duration) -> ProbeResult {
         self.0.primary.transport.send_probe(request, Instant::now() + timeout).await
+    }
+
+    /// Returns the list of models at the agent's own endpoint; `None` where it is no server of models.
+    pub fn model_list(&self) -> Option<ModelList> {
+        self.0.primary.transport.model_list()
     }
 
     fn endpoints(&self) -> impl Iterator<Item = &UpstreamEndpoint> {

@@ -3,7 +3,7 @@
 
 use super::{
     attempt_span::TracedEndpoint,
-    endpoint_probe::{ProbeFailure, ReachedEndpoint},
+    endpoint_probe::{ModelList, ProbeFailure, ProbeRequest, ProbeResult, ReachedEndpoint},
     headers::HeaderMutations,
     request_preview::RequestPreview,
     timeouts::UpstreamTimeouts,
@@ -48,6 +48,16 @@ pub trait Transport: fmt::Debug + Send + Sync {
     async fn probe(&self, _deadline: Instant) -> Result<ReachedEndpoint, ProbeFailure> {
         let unreachable = || ProbeFailure::Unreachable("no connection is accepted".to_owned());
         self.is_reachable().await.then(ReachedEndpoint::default).ok_or_else(unreachable)
+    }
+
+    /// Sends the request of a probe; `None` for transports that send no request over HTTP.
+    async fn send_probe(&self, _: ProbeRequest, _: Instant) -> ProbeResult {
+        None
+    }
+
+    /// The list of the server's models; `None` where the endpoint is no server of models.
+    fn model_list(&self) -> Option<ModelList> {
+        None
     }
 
     /// Returns the fault of every call, if the endpoint is a literal address or a socket that may not be reached.

@@ -587,6 +587,87 @@ async fn doctor_names_two_listeners_at_one_address_and_a_receiver_of_traces_that
     diagnose(folder.path(), &config(&tracing), &[]).await.expect("GP0125", "gatepost.yaml", "endpoint:");
 }
 
+/// A configuration with one rule of agents.
+fn config_with_rule(rule: &str) -> String {
+    format!("{LISTENERS}{ACCESS}agents:\n  sources: [agents]\n  rules:\n{rule}")
+}
+
+#[tokio::test]
+async fn doctor_names_an_openapi_document_that_cannot_be_fetched_and_operations_that_cannot_be_checked() {
+    let folder = folder();
+    let agent = Agent::echo().await;
+    add_agent(folder.path(), &agent.document("one"));
+    let get = |schema: Value| {
+        let parameter = json!({"name": "id", "in": "path", "required": true, "schema": schema});
+        json!({"get": {"parameters": [parameter], "responses": {}}})
+    };
+    let paths = |schema: Value| {
+        json!({"openapi": "3.1.0", "info": {}, "paths": {"/items/{id}": get(schema), "/other": {"get": {}}}})
+            .to_string()
+    };
+    let page = |status: &str, body: &str| http_response(status, "application/json", body);
+    for (steps, code, problem) in [
+        (page("200 OK", &paths(json!({"type": "string"}))), "", ""),
+        (page("200 OK", &paths(json!({"pattern": "(?=x)"}))), "GP0712", "/items/{id}"),
+        (page("404 Not Found", ""), "GP0711", "404"),
+        (page("200 OK", "no document"), "GP0711", ""),
+        (page("200 OK", "{\"openapi\": \"2.0\"}"), "GP0711", ""),
+        (vec![Step::Reset], "GP0711", ""),
+    ] {
+        let server = Agent::with_steps(steps).await;
+        let rule = format!(
+            "    - agents: [one]\n      api:\n        base: {}\n        openapi: http://{}/openapi.json\n",
+            agent.url(),
+            server.address
+        );
+        let report = diagnose(folder.path(), &config_with_rule(&rule), &[]).await;
+        if code.is_empty() {
+            assert!(report.findings.is_empty() && report.exit_code == 0, "{}", report.text);
+            continue;
+        }
+        let finding = report.expect(code, "gatepost.yaml", "openapi:");
+        assert!(finding["problem"].as_str().unwrap().contains(problem), "{finding}");
+    }
+}
+
+#[tokio::test]
+async fn doctor_names_a_model_that_its_server_does_not_list_and_a_key_that_it_refuses() {
+    let folder = folder();
+    fs::write(folder.path().join("model-key"), "sk-secret").unwrap();
+    let models = json!({"object": "list", "data": [{"id": "qwen3:latest"}, {"id": "llama"}]}).to_string();
+    let page = |status: &str, body: &str| http_response(status, "application/json", body);
+    for (steps, model, code, words, problem) in [
+        (page("200 OK", &models), "qwen3", "", "", ""),
+        (page("200 OK", &models), "gpt", "GP0814", "model: gpt", "it has qwen3:latest, llama"),
+        (page("401 Unauthorized", "{}"), "qwen3", "GP0809", "value: file:model-key", "401"),
+        (page("500 Oh", "{}"), "qwen3", "GP0813", "", "500"),
+        // Servers without a list say nothing about their models.
+        (page("404 Not Found", "{}"), "gpt", "", "", ""),
+        (page("200 OK", "<html>"), "gpt", "", "", ""),
+        (page("200 OK", "{\"data\": []}"), "gpt", "", "", ""),
+    ] {
+        let server = Agent::with_steps(steps).await;
+        let document = json!({"id": "one", "name": "one", "endpoint": format!("{}/v1", server.url()), "authentication": {"type": "api_key"}});
+        add_agent(folder.path(), &document);
+        let rule = format!(
+            "    - agents: [one]\n      endpoint:\n        kind: openai\n        model: {model}\n      settings:\n        credential:\n\
+             \x20         header: Authorization\n          value: file:model-key\n          destinations: {{origins: ['http://127.0.0.1:*']}}\n"
+        );
+        let report = diagnose(folder.path(), &config_with_rule(&rule), &[]).await;
+        let asked: Vec<String> = server.requests().iter().map(|request| request.head.clone()).collect();
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        assert!(asked[0].starts_with("GET /") && asked[0].contains("/v1/models HTTP/1.1"), "{asked:?}");
+        assert!(!report.text.contains("sk-secret"), "{}", report.text);
+        if code.is_empty() {
+            assert!(report.serious().is_empty(), "{}", report.text);
+            continue;
+        }
+        let file = if words.is_empty() { "agents/one.json" } else { "gatepost.yaml" };
+        let finding = report.expect(code, file, words);
+        assert!(finding["problem"].as_str().unwrap().contains(problem), "{finding}");
+    }
+}
+
 #[tokio::test]
 async fn doctor_names_agents_that_are_slow_and_agents_that_fail() {
     let folder = folder();

@@ -5,11 +5,12 @@ use crate::support::{
     certs::CertificateAuthority,
     closed_port::ClosedPort,
     cluster::{FakeCluster, Pod, service},
-    eventually,
-    gateway::{Gateway, gateway},
+    eventually, eventually_within,
+    gateway::{Gateway, GatewayBuilder, gateway},
     servers::{EchoServer, server_tls_config},
 };
 use serde_json::{Value, json};
+use std::{collections::HashSet, time::Duration};
 
 /// An agent that answers with its name.
 async fn named(name: &'static str) -> Agent {
@@ -301,6 +302,117 @@ async fn refused_credentials_and_missing_rights_are_reported_with_the_rule_that_
     assert_eq!(ready.status, 503, "{}", ready.text());
     cluster.behave(|behavior| behavior.forbidden.clear());
     expect_agents(&gate, 0).await;
+}
+
+/// The cluster as a source of the namespaces `agents` and `other`.
+fn two_namespaces(cluster: &FakeCluster, settings: &str) -> GatewayBuilder {
+    let section = cluster.section("").replace("[agents]", "[agents, other]");
+    gateway().section(&section.replace("poll_interval: 1s", &format!("poll_interval: 1s\n      {settings}")))
+}
+
+/// Waits until the row of the cluster names one part that cannot be read, or none.
+async fn expect_unreadable(gate: &Gateway, words: &[&str]) {
+    eventually(&format!("what cannot be read is {words:?}"), async || {
+        let unreadable = cluster_row(gate).await["unreadable"].as_array().cloned().unwrap_or_default();
+        match (unreadable.as_slice(), words) {
+            ([], []) => true,
+            ([one], [_, ..]) => words.iter().all(|word| one.as_str().unwrap().contains(word)),
+            _ => false,
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_namespace_that_cannot_be_read_does_not_affect_the_others() {
+    let (pod, cluster) = (named("a").await, FakeCluster::start().await);
+    let slice = |name: &str| Pod::ready(&pod).slice(name, name);
+    cluster.put_agent("one", annotated(&document("one")), &[Pod::ready(&pod)]);
+    cluster.put_in("other", "services", service("two", annotated(&document("two"))));
+    cluster.put_in("other", "endpointslices", slice("two"));
+    cluster.behave(|behavior| behavior.forbidden_namespaces = HashSet::from(["other"]));
+    let gate = two_namespaces(&cluster, "max_staleness: 3s").start().await;
+    // It was never read, and delays neither readiness nor the agents of the others.
+    expect_status(&gate, "one", 200).await;
+    expect_agents(&gate, 1).await;
+    expect_unreadable(&gate, &["other", "403", "get, list and watch"]).await;
+    assert_eq!(gate.admin_page("/readyz").await.status, 200);
+    expect_unreadable(&gate, &["namespace other", "max_staleness"]).await;
+    cluster.behave(|behavior| behavior.forbidden_namespaces.clear());
+    expect_agents(&gate, 2).await;
+    expect_status(&gate, "two", 200).await;
+    expect_unreadable(&gate, &[]).await;
+    // Its agents stay while it cannot be read, but not for ever; those of the others do, and change.
+    cluster.behave(|behavior| behavior.forbidden_namespaces = HashSet::from(["other"]));
+    cluster.break_watches();
+    expect_unreadable(&gate, &["other", "403"]).await;
+    gate.invoke("two", &json!({})).await.expect_ok();
+    cluster.put_agent("three", annotated(&document("three")), &[Pod::ready(&pod)]);
+    expect_status(&gate, "three", 200).await;
+    expect_status(&gate, "two", 404).await;
+    expect_agents(&gate, 2).await;
+    cluster.behave(|behavior| behavior.forbidden_namespaces.clear());
+    // The delay between attempts has grown meanwhile.
+    eventually_within(Duration::from_secs(60), "the namespace is read again", async || {
+        gate.invoke("two", &json!({})).await.status == 200
+    })
+    .await;
+    expect_agents(&gate, 3).await;
+    expect_unreadable(&gate, &[]).await;
+}
+
+#[tokio::test]
+async fn last_known_good_agents_of_a_namespace_stay_while_it_cannot_be_read_after_a_restart() {
+    let (pod, cluster) = (named("a").await, FakeCluster::start().await);
+    cluster.put_agent("one", annotated(&document("one")), &[Pod::ready(&pod)]);
+    for name in ["two", "gone"] {
+        cluster.put_in("other", "services", service(name, annotated(&document(name))));
+        cluster.put_in("other", "endpointslices", Pod::ready(&pod).slice(name, name));
+    }
+    let mut gate = two_namespaces(&cluster, "loss_guard: {threshold: 1.0}").start().await;
+    expect_agents(&gate, 3).await;
+    eventually("the agents are stored", async || {
+        let stored = std::fs::read(gate.folder().join("gatepost.state/cluster.agents")).unwrap_or_default();
+        String::from_utf8_lossy(&stored).contains("\"gone\"")
+    })
+    .await;
+    cluster.behave(|behavior| behavior.forbidden_namespaces = HashSet::from(["other"]));
+    gate.restart(Vec::new()).await;
+    expect_unreadable(&gate, &["other", "403"]).await;
+    // Their pods are not known; an agent is unavailable meanwhile, and not unknown.
+    expect_agents(&gate, 3).await;
+    expect_status(&gate, "one", 200).await;
+    assert_ne!(gate.invoke("gone", &json!({})).await.status, 404);
+    cluster.delete_in("other", "services", "gone");
+    cluster.behave(|behavior| behavior.forbidden_namespaces.clear());
+    expect_status(&gate, "gone", 404).await;
+    expect_status(&gate, "two", 200).await;
+    expect_agents(&gate, 2).await;
+}
+
+#[tokio::test]
+async fn the_watches_of_many_namespaces_fit_into_the_requests_that_a_connection_may_have() {
+    let (pod, authority) = (named("a").await, CertificateAuthority::new("cluster"));
+    let tls = server_tls_config(&authority.server(&["127.0.0.1"]), None, &[b"h2"]);
+    let cluster = FakeCluster::start_with_tls(Some(tls)).await;
+    let names: Vec<String> = (0..50).map(|at| format!("team-{at}")).collect();
+    for name in &names {
+        cluster.put_in(name, "services", service(name, annotated(&document(name))));
+        cluster.put_in(name, "endpointslices", Pod::ready(&pod).slice(name, name));
+    }
+    let build = gateway();
+    std::fs::write(build.folder().join("cluster.pem"), authority.pem()).unwrap();
+    std::fs::write(build.folder().join("token"), "token-of-a-service-account").unwrap();
+    let section = format!(
+        "agents:\n  defaults: {{allow_plaintext: true}}\n  sources:\n    - kind: kubernetes\n      name: cluster\n      \
+         url: https://{}\n      poll_interval: 1s\n      credential: {{bearer: 'file:token'}}\n      \
+         kubernetes: {{ca: cluster.pem, namespaces: [{}]}}\n",
+        cluster.address,
+        names.join(", ")
+    );
+    let gate = build.section(&section).start().await;
+    expect_agents(&gate, 50).await;
+    expect_status(&gate, "team-49", 200).await;
 }
 
 #[tokio::test]

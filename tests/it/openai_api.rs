@@ -3,6 +3,7 @@
 
 use crate::support::{
     agent::{Agent, Step, http_response, json_response, latch, write},
+    eventually,
     gateway::{Gateway, gateway, send},
     gateway_response::send_raw,
 };
@@ -299,6 +300,23 @@ async fn r39_openais_sdks_are_told_to_try_again_only_what_no_agent_executed() {
     assert_eq!((refused.status, refused.header("x-should-retry")), (429, Some("true")));
     let plain = gate.invoke("missing", &json!({})).await;
     assert_eq!((plain.status, plain.header("x-should-retry")), (404, None), "other clients do not read it");
+}
+
+#[tokio::test]
+async fn r45_a_call_whose_first_one_is_in_progress_is_made_again_and_gets_the_answer_of_the_first() {
+    let latch = latch();
+    let steps = [vec![Step::WaitForLatch(Arc::clone(&latch))], json_response(&json!({"output": "Hi"}))].concat();
+    let agent = Agent::with_steps(steps).await;
+    let gate = gateway().agent("planner", &agent).section(KEYS_AS_BEARER).start().await;
+    let ask = || chat(&gate, &hi("planner")).header("Idempotency-Key", "once");
+    let first = tokio::spawn(send(ask()));
+    eventually("the agent receives the call", async || agent.call_count() == 1).await;
+    let early = send(ask().header("X-Request-Timeout", "200ms")).await;
+    assert_eq!((early.status, early.header("x-should-retry")), (409, Some("true")), "{}", early.text());
+    latch.close();
+    first.await.unwrap().expect_ok();
+    assert_eq!(send(ask()).await.header("idempotent-replayed"), Some("true"));
+    assert_eq!(agent.call_count(), 1);
 }
 
 #[tokio::test]

@@ -144,6 +144,7 @@ async fn r38_a_close_without_an_answer_is_mapped_by_its_code() {
         (1008, 502, "AgentError"),
         (1009, 413, "PayloadTooLarge"),
         (1011, 502, "AgentError"),
+        (1012, 503, "AgentUnavailable"),
         (1013, 503, "AgentUnavailable"),
         (4401, 502, "AgentError"),
     ] {
@@ -158,6 +159,29 @@ async fn r38_a_close_without_an_answer_is_mapped_by_its_code() {
             );
             answer.assert_hides(&["10.0.0.9"]);
         }
+    }
+}
+
+#[tokio::test]
+async fn r45_an_agent_that_goes_away_during_a_call_may_have_executed_it_and_one_that_refuses_has_not() {
+    let part = || vec![text("{\"n\":1}")];
+    for (messages, code, calls) in [
+        (vec![], 1001, 1),
+        (vec![], 1012, 1),
+        // "Try again later": the key is free, and the second call reaches the agent.
+        (vec![], 1013, 2),
+        (part(), 1001, 1),
+        (part(), 1013, 1),
+    ] {
+        let case = format!("{code} after {} messages", messages.len());
+        let (peer, log) = responding_agent(messages, Some(code)).await;
+        let gate = start_gateway(&peer, "websocket: {result_message: last}").await;
+        for _ in 0..2 {
+            let call = gate.post("/agents/a/invoke").header("idempotency-key", "once").json(&json!({"q": 1}));
+            let answer = send(call.header("accept", "application/json")).await;
+            assert_eq!((answer.status, &answer.json()["error"]["code"]), (503, &json!("AgentUnavailable")), "{case}");
+        }
+        assert_eq!(log.messages().len(), calls, "{case}");
     }
 }
 

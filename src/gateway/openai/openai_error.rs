@@ -14,11 +14,14 @@ use serde_json::{Value, json};
 pub(in crate::gateway) const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
 
 /// Returns whether the same call may succeed later and is certainly not executed twice: the gateway did not send it
-/// (`is_sent`), or the agent did not receive it or refused it. The stored fault of an earlier call with the same key stays.
+/// (`is_sent`), or the agent did not receive it or refused it. The stored fault of an earlier call with the same key stays;
+/// while that call is in progress, another one with its key waits for its outcome.
 pub(in crate::gateway) fn should_retry(fault: &Fault, is_sent: bool) -> bool {
     let is_stored = fault.headers().any(|(name, _)| name.eq_ignore_ascii_case(IDEMPOTENT_REPLAYED.as_str()));
     let is_unsent = !is_sent && fault.progress() != Some(CallProgress::PossiblySent);
-    fault.code().row().retryable && !is_stored && (is_unsent || fault.is_never_executed())
+    let is_in_progress = is_unsent && fault.code() == FaultCode::Conflict && fault.retry_after_secs().is_some();
+    let may_succeed = fault.code().row().retryable && (is_unsent || fault.is_never_executed());
+    !is_stored && (may_succeed || is_in_progress)
 }
 
 /// Returns the body of a fault.
@@ -59,6 +62,7 @@ pub(in crate::gateway) fn to_openai_error(fault: &Fault, request_id: &str) -> Va
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn only_calls_that_no_agent_executed_are_made_again() {
@@ -78,6 +82,9 @@ mod tests {
             (new(FaultCode::AgentError).with_progress(CallProgress::NotSent), true, false),
             (new(FaultCode::Internal), false, false),
             (new(FaultCode::Conflict), false, false),
+            // The first call with the key is in progress.
+            (new(FaultCode::Conflict).with_retry_after(Duration::from_secs(1)), false, true),
+            (new(FaultCode::Conflict).with_retry_after(Duration::from_secs(1)), true, false),
             (new(FaultCode::InvalidInput), false, false),
             (new(FaultCode::Timeout).with_header("Idempotent-Replayed", "true"), false, false),
         ] {

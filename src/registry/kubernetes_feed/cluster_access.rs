@@ -1,9 +1,11 @@
-//! Access to the API server: its address, the service account or the configured credential, and the namespaces.
+//! Access to the API server: its address, the service account or the configured credential, the namespaces and the
+//! connections.
 
 use super::{
     api_objects::ResourceKind,
     cluster_table::{ClusterTable, WatchScope},
     config::{KubernetesSourceConfig, is_dns_label},
+    namespace_state::NamespaceName,
     object_watch::ObjectWatch,
 };
 use crate::{
@@ -15,6 +17,9 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 /// Maximum size of one event. Objects have at most 1.5 MiB in the cluster's own store, and more as JSON.
 const MAX_EVENT_SIZE: ByteSize = ByteSize::from_kib(8 << 10);
+/// How many namespaces share one connection. Each has three watches, and API servers permit as few as 100 requests at once
+/// on a connection of HTTP/2.
+const NAMESPACES_PER_CONNECTION: usize = 20;
 /// Minimum and maximum delay between two attempts to read the namespace of the service account.
 const MIN_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(30);
@@ -22,7 +27,8 @@ const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Access to one API server.
 #[derive(Debug)]
 pub(super) struct ClusterAccess {
-    client: WatchClient,
+    /// One for each connection.
+    clients: Vec<WatchClient>,
     namespaces: Vec<Arc<str>>,
     namespace_file: PathBuf,
     label_selector: String,
@@ -53,8 +59,10 @@ impl ClusterAccess {
         let mtls = credential.and_then(|credential| credential.mtls.clone());
         let settings_of_client =
             WatchClientSettings { url: url.to_owned(), ca, token, mtls, limits, max_line_size: MAX_EVENT_SIZE };
+        let connections = settings.namespaces.len().div_ceil(NAMESPACES_PER_CONNECTION).max(1);
+        let clients = (0..connections).map(|_| WatchClient::new(settings_of_client.clone(), network));
         Ok(Self {
-            client: WatchClient::new(settings_of_client, network).map_err(|why| vec![format!("url: {why}")])?,
+            clients: clients.collect::<Result<_, _>>().map_err(|why| vec![format!("url: {why}")])?,
             namespaces: settings.namespaces.iter().map(|name| name.as_str().into()).collect(),
             namespace_file: settings.service_account.join("namespace"),
             label_selector: settings.label_selector.clone(),
@@ -64,18 +72,20 @@ impl ClusterAccess {
     /// Keeps the table up to date; never returns.
     pub(super) async fn run(&self, table: &ClusterTable) {
         let namespaces = self.resolve_namespaces(table).await;
-        let scopes: Vec<WatchScope> = namespaces
-            .iter()
-            .flat_map(|namespace| ResourceKind::ALL.map(|kind| WatchScope { kind, namespace: namespace.clone() }))
-            .collect();
-        table.begin(&scopes);
-        let watch = |scope| ObjectWatch { client: &self.client, table, scope, label_selector: &self.label_selector };
-        let watches: Vec<ObjectWatch<'_>> = scopes.into_iter().map(watch).collect();
+        let scopes_of =
+            |namespace: &NamespaceName| ResourceKind::ALL.map(|kind| WatchScope { kind, namespace: namespace.clone() });
+        table.begin(&namespaces.iter().flat_map(scopes_of).collect::<Vec<_>>());
+        let connections = namespaces.chunks(NAMESPACES_PER_CONNECTION).zip(&self.clients);
+        let watches = connections.flat_map(|(namespaces, client)| {
+            let scopes = namespaces.iter().flat_map(scopes_of);
+            scopes.map(move |scope| ObjectWatch { client, table, scope, label_selector: &self.label_selector })
+        });
+        let watches: Vec<ObjectWatch<'_>> = watches.collect();
         join_all(watches.iter().map(ObjectWatch::run)).await;
     }
 
     /// Returns the namespaces to read; `None` is all of the cluster. Waits until the gateway's own is known.
-    async fn resolve_namespaces(&self, table: &ClusterTable) -> Vec<Option<Arc<str>>> {
+    async fn resolve_namespaces(&self, table: &ClusterTable) -> Vec<NamespaceName> {
         let mut backoff = Backoff::new(MIN_DELAY, MAX_DELAY);
         loop {
             match &*self.namespaces {

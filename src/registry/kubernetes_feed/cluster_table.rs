@@ -1,13 +1,15 @@
 //! Cluster table: the Services, EndpointSlices and ConfigMaps of a source as the watches last saw them, and the Services
-//! whose documents the registry does not have yet. Objects stay while the API server is away.
+//! whose documents the registry does not have yet. Objects stay while the API server is away. Of several namespaces, each
+//! may fail without the others.
 //! The table is bounded in Services and bytes, and independent of connections.
 
 use super::{
     api_objects::{ClusterObject, ObjectKey, ReceivedObject, ResourceKind, Service},
     config::is_dns_subdomain,
+    namespace_state::{NO_ANSWER, NamespaceName, NamespaceStates, WatchState},
     service_document::{CONFIG_MAP_ANNOTATION, ServiceObjects},
 };
-use crate::registry::feed::PollResult;
+use crate::registry::feed::{FeedPart, PartUpdate, PollResult};
 use parking_lot::{Mutex, MutexGuard};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -28,14 +30,23 @@ const SETTLE_TIME: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct WatchScope {
     pub(super) kind: ResourceKind,
-    pub(super) namespace: Option<Arc<str>>,
+    pub(super) namespace: NamespaceName,
+}
+
+/// The bounds of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableBounds {
+    pub(super) max_services: usize,
+    pub(super) max_bytes: usize,
+    /// How long the objects of one of several namespaces stay that cannot be read; for the source as a whole the
+    /// catalogue decides.
+    pub(super) max_staleness: Option<Duration>,
 }
 
 /// The cluster table, shared by the feed and its watches.
 #[derive(Debug)]
 pub(super) struct ClusterTable {
-    max_services: usize,
-    max_bytes: usize,
+    bounds: TableBounds,
     /// Held while a list is read: the table and one list are in memory, however many watches begin at once.
     list_turn: AsyncMutex<()>,
     state: Mutex<ClusterState>,
@@ -64,32 +75,24 @@ struct ClusterState {
     pending_is_complete: bool,
     /// Whether a complete report was acknowledged.
     complete_acknowledged: bool,
-}
-
-#[derive(Debug, Default)]
-struct WatchState {
-    /// Whether the objects of the scope were listed once.
-    is_listed: bool,
-    /// Why the objects may be out of date.
-    error: Option<String>,
+    /// Whether each namespace was listed once or could not be. A namespace that is listed again delays no report.
+    was_settled: bool,
+    /// Namespaces whose Services were dropped, because they could not be read for too long.
+    dropped: HashSet<Arc<str>>,
+    /// The parts that were reported as unreadable.
+    unreadable: BTreeSet<Arc<str>>,
 }
 
 /// What is to be reported: a Service with its objects, or `None` for one that is gone.
 pub(super) struct ClusterReport {
-    /// A result without parts; with an error, if objects are missing or may be out of date.
+    /// A result with the parts of namespaces that cannot be read; with an error, if none can.
     pub(super) result: PollResult,
     pub(super) services: Vec<(ObjectKey, Option<ServiceObjects>)>,
 }
 
 impl ClusterTable {
-    pub(super) fn new(max_services: usize, max_bytes: usize) -> Self {
-        Self {
-            max_services,
-            max_bytes,
-            list_turn: AsyncMutex::default(),
-            state: Mutex::default(),
-            notify: Notify::new(),
-        }
+    pub(super) fn new(bounds: TableBounds) -> Self {
+        Self { bounds, list_turn: AsyncMutex::default(), state: Mutex::default(), notify: Notify::new() }
     }
 
     /// Waits until no other list is read; the next one may be read when the guard is dropped.
@@ -117,30 +120,31 @@ impl ClusterTable {
 
     /// Records why the watches cannot begin.
     pub(super) fn record_start_failure(&self, why: String) {
-        self.record_error(&mut self.lock_state().start_error, why);
+        let mut state = self.lock_state();
+        if state.start_error.as_ref() != Some(&why) {
+            state.start_error = Some(why);
+            self.notify.notify_one();
+        }
     }
 
     /// Records why the objects of a scope may be out of date. They stay. The same reason once more is no update, so that
     /// an outage does not defeat the delay between polls.
     pub(super) fn record_failure(&self, scope: &WatchScope, why: String) {
         let mut state = self.lock_state();
-        self.record_error(&mut state.watches.entry(scope.clone()).or_default().error, why);
-    }
-
-    fn record_error(&self, error: &mut Option<String>, why: String) {
-        if error.as_ref() != Some(&why) {
-            *error = Some(why);
+        if state.watches.entry(scope.clone()).or_default().record_failure(why) {
             self.notify.notify_one();
         }
     }
 
-    /// Records that the objects of a scope are watched.
-    pub(super) fn record_watching(&self, scope: &WatchScope) {
+    /// Records that the objects of a scope are watched; returns whether the table has them. If not, they must be listed
+    /// first.
+    pub(super) fn record_watching(&self, scope: &WatchScope) -> bool {
         let mut state = self.lock_state();
-        let recovered = state.watches.get_mut(scope).is_some_and(|watch| watch.error.take().is_some());
-        if recovered {
+        let Some(watch) = state.watches.get_mut(scope).filter(|watch| watch.is_listed) else { return false };
+        if watch.record_watching() {
             self.notify.notify_one();
         }
+        true
     }
 
     /// Replaces the objects of a scope by those of a complete list.
@@ -166,7 +170,8 @@ impl ClusterTable {
             state.insert(scope.kind, received.key, received.object);
         }
         let watch = state.watches.entry(scope.clone()).or_default();
-        (watch.is_listed, watch.error) = (true, None);
+        watch.is_listed = true;
+        watch.record_watching();
         self.notify.notify_one();
         Ok(())
     }
@@ -207,34 +212,48 @@ impl ClusterTable {
     }
 
     fn check_bounds(&self, services: usize, bytes: usize) -> Result<(), String> {
-        if services > self.max_services {
-            return Err(format!("more than {} Services match (see max_agents)", self.max_services));
+        let TableBounds { max_services, max_bytes, .. } = self.bounds;
+        if services > max_services {
+            return Err(format!("more than {max_services} Services match (see max_agents)"));
         }
-        if bytes > self.max_bytes {
-            return Err(format!("the objects take more than {} MiB together", self.max_bytes >> 20));
+        if bytes > max_bytes {
+            return Err(format!("the objects take more than {} MiB together", max_bytes >> 20));
         }
         Ok(())
     }
 
-    /// Returns the Services that the registry does not have yet; all of them, when every list is complete for the first
-    /// time. Before that, none: a Service without its endpoints would count as unavailable.
+    /// Returns the Services that the registry does not have yet; all of them, until a report of all namespaces was
+    /// acknowledged. Before the lists of a namespace are complete, none of it: a Service without its endpoints would count
+    /// as unavailable.
     pub(super) fn take_report(&self) -> ClusterReport {
         let mut state = self.lock_state();
         let state = &mut *state;
-        let result = PollResult { error: state.error(), ..PollResult::default() };
-        if !state.is_listed() {
-            let why = result.error.unwrap_or_else(|| "the API server has not answered yet".to_owned());
+        let namespaces = state.namespaces(&self.bounds);
+        let error = state.start_error.clone().or_else(|| namespaces.error());
+        state.was_settled |= namespaces.is_settled();
+        if !state.was_settled || (error.is_some() && !namespaces.are_listed()) {
+            let why = error.unwrap_or_else(|| NO_ANSWER.to_owned());
             return ClusterReport { result: PollResult::failed(why), services: Vec::new() };
         }
+        let replaces_all = error.is_none() && !state.complete_acknowledged;
+        // If no namespace can be read, the catalogue decides how long the agents stay.
+        let parts = if error.is_none() {
+            state.drop_expired(&namespaces);
+            state.namespace_parts(&namespaces, replaces_all)
+        } else {
+            Vec::new()
+        };
         let mut keys = std::mem::take(&mut state.pending);
         keys.extend(state.unreported.drain());
-        state.pending_is_complete = result.error.is_none();
+        state.pending_is_complete = error.is_none() && namespaces.are_listed();
         if !state.complete_acknowledged {
             keys.extend(state.service_keys());
         }
-        let services = keys.iter().map(|key| (key.clone(), state.service_objects(key))).collect();
-        state.pending = keys;
-        ClusterReport { result, services }
+        let is_known = |key: &ObjectKey| namespaces.is_listed(&key.namespace) || state.dropped.contains(&key.namespace);
+        let (reported, awaited): (HashSet<ObjectKey>, HashSet<ObjectKey>) = keys.into_iter().partition(is_known);
+        let services = reported.iter().map(|key| (key.clone(), state.reported_objects(key))).collect();
+        (state.pending, state.unreported) = (reported, awaited);
+        ClusterReport { result: PollResult { parts, error, replaces_all, ..PollResult::default() }, services }
     }
 
     /// Acknowledges the last report.
@@ -258,14 +277,14 @@ impl ClusterTable {
         tokio::time::sleep(SETTLE_TIME).await;
     }
 
-    /// Waits until every list is complete or fails, but no longer than `timeout`.
+    /// Waits until the lists of each namespace are complete or fail, but no longer than `timeout`.
     pub(super) async fn wait_until_listed(&self, timeout: Duration) {
         let deadline = Instant::now() + timeout;
         loop {
             let notified = self.notify.notified();
             {
                 let state = self.lock_state();
-                if state.is_listed() || state.error().is_some() {
+                if state.start_error.is_some() || state.namespaces(&self.bounds).is_settled() {
                     return;
                 }
             }
@@ -283,13 +302,69 @@ impl WatchScope {
 }
 
 impl ClusterState {
-    fn is_listed(&self) -> bool {
-        !self.watches.is_empty() && self.watches.values().all(|watch| watch.is_listed)
+    fn namespaces(&self, bounds: &TableBounds) -> NamespaceStates {
+        NamespaceStates::new(&self.watches, bounds.max_staleness)
     }
 
-    fn error(&self) -> Option<String> {
-        let of_watches = self.watches.values().filter_map(|watch| watch.error.as_ref());
-        self.start_error.as_ref().or_else(|| of_watches.min()).cloned()
+    /// Returns a part for each namespace that says whether it can be read; the parts of its Services lie below, and stay
+    /// while it cannot. Of a namespace that could not be read for too long they are removed.
+    fn namespace_parts(&mut self, namespaces: &NamespaceStates, replaces_all: bool) -> Vec<FeedPart> {
+        let (mut parts, mut unreadable) = (Vec::new(), BTreeSet::new());
+        for (namespace, state) in namespaces.iter() {
+            let Some(namespace) = namespace else { continue };
+            let (name, update) = match state.why_unreadable() {
+                None if replaces_all || self.unreadable.remove(namespace) => {
+                    (Arc::clone(namespace), PartUpdate::Replaced(Vec::new()))
+                }
+                None => continue,
+                Some(why) if !state.is_expired => (Arc::clone(namespace), PartUpdate::Unreadable(why.to_owned())),
+                Some(why) => {
+                    // No parts lie below this name.
+                    let name = format!("namespace {namespace}").into();
+                    (name, PartUpdate::Unreadable(format!("{why} (for longer than max_staleness)")))
+                }
+            };
+            if matches!(update, PartUpdate::Unreadable(_)) {
+                self.unreadable.remove(&name);
+                unreadable.insert(Arc::clone(&name));
+            }
+            parts.push(FeedPart { name, update });
+        }
+        let former = std::mem::replace(&mut self.unreadable, unreadable);
+        parts.extend(former.into_iter().map(|name| FeedPart { name, update: PartUpdate::Removed }));
+        parts
+    }
+
+    /// Drops the Services of namespaces that could not be read for too long, until these are listed again.
+    fn drop_expired(&mut self, namespaces: &NamespaceStates) {
+        for (namespace, state) in namespaces.iter() {
+            let Some(namespace) = namespace.as_ref().filter(|_| state.is_listed) else { continue };
+            let is_change = if state.is_expired {
+                self.forget_outdated(namespace);
+                self.dropped.insert(Arc::clone(namespace))
+            } else {
+                self.dropped.remove(namespace)
+            };
+            if is_change {
+                let of_namespace = self.service_keys().filter(|key| key.namespace == *namespace);
+                let changed: Vec<ObjectKey> = of_namespace.collect();
+                self.unreported.extend(changed);
+            }
+        }
+    }
+
+    /// Removes the objects that may be out of date. They return with their next list.
+    fn forget_outdated(&mut self, namespace: &Arc<str>) {
+        let watches = self.watches.iter_mut().filter(|(scope, _)| scope.namespace.as_ref() == Some(namespace));
+        let outdated = watches.filter_map(|(scope, watch)| watch.forget_if_failing().then(|| scope.clone()));
+        for scope in outdated.collect::<Vec<WatchScope>>() {
+            self.retain_in_scope(&scope, &HashSet::new());
+        }
+    }
+
+    /// Returns the objects of a Service; `None` for one that is gone, or was dropped.
+    fn reported_objects(&self, key: &ObjectKey) -> Option<ServiceObjects> {
+        if self.dropped.contains(&key.namespace) { None } else { self.service_objects(key) }
     }
 
     fn service_keys(&self) -> impl Iterator<Item = ObjectKey> {

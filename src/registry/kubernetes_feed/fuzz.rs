@@ -2,7 +2,7 @@
 
 use super::{
     api_objects::{ObjectKey, ResourceKind},
-    cluster_table::{ClusterTable, WatchScope},
+    cluster_table::{ClusterTable, TableBounds, WatchScope},
     object_watch::{ListedObjects, ObjectWatch},
     ready_endpoints::MAX_ADDRESSES,
     service_document::DocumentBuilder,
@@ -31,7 +31,8 @@ pub fn check_kubernetes_events(data: &[u8]) {
         max_line_size: size,
     };
     let Ok(client) = WatchClient::new(settings, &NetworkConfig::default()) else { return };
-    let table = ClusterTable::new(MAX_SERVICES, MAX_BYTES);
+    let table =
+        ClusterTable::new(TableBounds { max_services: MAX_SERVICES, max_bytes: MAX_BYTES, max_staleness: None });
     let scopes = ResourceKind::ALL.map(|kind| WatchScope { kind, namespace: None });
     table.begin(&scopes);
     for scope in &scopes {

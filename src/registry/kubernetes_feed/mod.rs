@@ -11,6 +11,7 @@ mod cluster_table;
 mod config;
 #[cfg(any(test, fuzzing))]
 pub(super) mod fuzz;
+mod namespace_state;
 mod object_watch;
 mod ready_endpoints;
 mod service_document;
@@ -24,9 +25,12 @@ use super::{
     signature_policy::SignaturePolicy,
     table_task::{FIRST_POLL_TIMEOUT, TableTask},
 };
-use crate::net::{FetchLimits, NetworkConfig};
+use crate::{
+    net::{FetchLimits, NetworkConfig},
+    values::ConfigDuration,
+};
 use cluster_access::ClusterAccess;
-use cluster_table::{ClusterReport, ClusterTable, MAX_TOTAL_SIZE};
+use cluster_table::{ClusterReport, ClusterTable, MAX_TOTAL_SIZE, TableBounds};
 use service_document::DocumentBuilder;
 use std::sync::Arc;
 
@@ -49,9 +53,14 @@ impl KubernetesFeed {
         let limits = FetchLimits { size: remote.max_response_size, time: remote.fetch_timeout };
         let access = ClusterAccess::new(&remote.url, &settings, remote.credential.as_ref(), limits, network)?;
         let signature_policy = SignaturePolicy::load(remote).map_err(|why| vec![format!("publisher_jwks: {why}")])?;
+        let bounds = TableBounds {
+            max_services: remote.max_agents,
+            max_bytes: MAX_TOTAL_SIZE,
+            max_staleness: remote.max_staleness.map(ConfigDuration::get),
+        };
         Ok(Self {
             access: Arc::new(access),
-            table: Arc::new(ClusterTable::new(remote.max_agents, MAX_TOTAL_SIZE)),
+            table: Arc::new(ClusterTable::new(bounds)),
             builder: DocumentBuilder { signature_policy, zone: settings.zone.as_deref().map(Into::into) },
             watches: TableTask::new("Kubernetes watch"),
         })
@@ -93,16 +102,13 @@ impl Feed for KubernetesFeed {
 
 fn build_parts(report: ClusterReport, builder: &DocumentBuilder) -> PollResult {
     let ClusterReport { mut result, services } = report;
-    result.parts = services
-        .into_iter()
-        .map(|(key, objects)| {
-            let update = match &objects {
-                Some(objects) => PartUpdate::Replaced(vec![builder.build(objects)]),
-                None => PartUpdate::Removed,
-            };
-            FeedPart { name: format!("{}/{}", key.namespace, key.name).into(), update }
-        })
-        .collect();
+    result.parts.extend(services.into_iter().map(|(key, objects)| {
+        let update = match &objects {
+            Some(objects) => PartUpdate::Replaced(vec![builder.build(objects)]),
+            None => PartUpdate::Removed,
+        };
+        FeedPart { name: format!("{}/{}", key.namespace, key.name).into(), update }
+    }));
     result
 }
 

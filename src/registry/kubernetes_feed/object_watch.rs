@@ -198,7 +198,9 @@ impl ObjectWatch<'_> {
             Ok(WatchReply::Refused(reply)) => return Err(self.refusal(&reply)),
             Err(error) => return Err(self.unreachable(&error)),
         };
-        self.table.record_watching(&self.scope);
+        if !self.table.record_watching(&self.scope) {
+            return Err(WatchFailure::VersionExpired);
+        }
         let time = Duration::from_secs(WATCH_SECONDS) + WATCH_GRACE;
         // A watch that its server forgot to end is renewed.
         let began = Instant::now();

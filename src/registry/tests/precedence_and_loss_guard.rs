@@ -215,6 +215,28 @@ fn a_great_loss_is_withheld_until_three_polls_over_the_confirmation_time_agree()
 }
 
 #[test]
+fn while_a_loss_is_withheld_parts_that_lose_nothing_take_effect() {
+    let fixture = catalogue_with(vec![guarded_spec("a", Duration::from_secs(60))]);
+    let lost = ["a0", "a1", "a2", "a3", "a4", "a5", "a6", "a7"];
+    let before = [("one", &lost[..]), ("two", &["b"]), ("three", &["c"])];
+    fixture.poll(0, before.map(|(name, ids)| part_with_agents(name, ids)).into());
+    assert_eq!(fixture.ids().len(), 10);
+    // One owner removes its agents, another one adds an agent, and a third one takes an id of the first.
+    let update = vec![
+        FeedPart { name: "one".into(), update: PartUpdate::Removed },
+        part_with_agents("two", &["b", "new"]),
+        part_with_agents("three", &["c", "a0"]),
+    ];
+    assert_eq!(fixture.poll(0, update), IngestOutcome::Withheld);
+    assert_eq!((fixture.ids().len(), fixture.health(0).withheld_loss), (11, Some(7)));
+    for id in lost.iter().chain(&["b", "new", "c"]) {
+        assert!(fixture.ids().contains(&(*id).to_owned()), "{id}");
+    }
+    fixture.catalogue.confirm_withheld_update("a");
+    assert_eq!(fixture.ids(), ["a0", "b", "c", "new"]);
+}
+
+#[test]
 fn an_empty_list_replaced_agents_and_invalid_documents_count_as_losses() {
     let part_with_invalid_documents = |count: usize| {
         let text = format!("[{}]", vec![r#"{"id": "agent-00", "version": 1}"#; count].join(","));

@@ -2,7 +2,7 @@
 //! log, and never read as if the caller's own credential had been refused.
 
 use crate::{
-    fault::{Fault, FaultCode},
+    fault::{CallProgress, Fault, FaultCode},
     net::{ApiReply, FetchError},
     transport::timeouts,
 };
@@ -86,6 +86,16 @@ pub(super) fn homeserver_fault(request: &str, reply: &ApiReply) -> Fault {
 
 /// The message to a caller whose input does not fit into an event.
 pub(super) const TOO_LARGE_MESSAGE: &str = "The body is too large for this agent (a Matrix event has at most 64 KiB)";
+
+/// Says in a fault that the agent may have received the message: the homeserver did not refuse it, and the gateway lost
+/// sight of it.
+pub(super) fn with_unknown_outcome(fault: Fault) -> Fault {
+    match fault.code() {
+        FaultCode::AgentUnavailable => fault.with_progress(CallProgress::PossiblySent),
+        // A rate limit precedes the message, and a timeout never counts as a refusal.
+        _ => fault,
+    }
+}
 
 pub(super) fn timeout_fault() -> Fault {
     timeouts::timeout_fault("no reply in the agent's Matrix room")

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     fault::Fault,
-    net::ApiRequest,
+    net::{ApiReply, ApiRequest},
     transport::{
         attempt_span::TracedEndpoint,
         timeouts::{CallEnd, TimeoutKind, UpstreamTimeouts},
@@ -71,13 +71,22 @@ impl MatrixTransport {
         receiving.map_err(|fault| self.attribute_first_sync(fault, first_sync_until, until))?;
         let room = self.room.ensure_access(&self.account.api, &self.account.rooms, until).await?;
         let RegisteredCall { guard, reply } = self.account.pending.register(&token, &room, &self.room.agent_user)?;
-        let event_id = self.send_event(&room, transaction.as_deref().unwrap_or(&token), &content, until).await?;
-        guard.set_event(event_id);
-        if transaction.is_some() {
+        // With a key, a call that is made again has the same transaction id, and creates no second message.
+        let is_repeatable = transaction.is_some();
+        let mark_outcome =
+            |fault: Fault| if is_repeatable { fault } else { error_mapping::with_unknown_outcome(fault) };
+        let sent = self.send_message(&room, transaction.as_deref().unwrap_or(&token), &content, until).await;
+        let sent = sent.map_err(mark_outcome)?;
+        if sent.status != 200 {
+            self.room.invalidate_check().await;
+            return Err(error_mapping::homeserver_fault("sending a message", &sent));
+        }
+        guard.set_event(parse_event_id(&sent).map_err(mark_outcome)?);
+        if is_repeatable {
             // The agent may have replied to the first sending of a repeated call.
             room_timeline::deliver_page(&self.account, &room, &[]).await?;
         }
-        let reply_content = reply.await.map_err(|_| error_mapping::timeout_fault())??;
+        let reply_content = reply.await.map_err(|_| error_mapping::timeout_fault())?.map_err(mark_outcome)?;
         Ok(reply_content.into())
     }
 
@@ -90,19 +99,25 @@ impl MatrixTransport {
     }
 
     /// Sends the message. Sending again under the same transaction id creates no second event.
-    async fn send_event(&self, room: &str, transaction: &str, content: &[u8], until: Instant) -> Result<String, Fault> {
+    async fn send_message(
+        &self,
+        room: &str,
+        transaction: &str,
+        content: &[u8],
+        until: Instant,
+    ) -> Result<ApiReply, Fault> {
         let path = ["_matrix", "client", "v3", "rooms", room, "send", "m.room.message", transaction];
         let request = ApiRequest { method: Method::PUT, path: &path, query: &[], body: Some(content) };
-        let reply = self.account.api.send_with_retry(request, until).await?;
-        if reply.status != 200 {
-            self.room.invalidate_check().await;
-            return Err(error_mapping::homeserver_fault("sending a message", &reply));
-        }
-        let response: serde_json::Value = serde_json::from_slice(&reply.body)
-            .map_err(|error| error_mapping::invalid_response_fault("sending a message", error))?;
-        let event_id = response.get("event_id").and_then(serde_json::Value::as_str).map(str::to_owned);
-        event_id.ok_or_else(|| error_mapping::invalid_response_fault("sending a message", "event_id is missing"))
+        self.account.api.send_with_retry(request, until).await
     }
+}
+
+/// Returns the id of the event that a homeserver has created.
+fn parse_event_id(reply: &ApiReply) -> Result<String, Fault> {
+    let response: serde_json::Value = serde_json::from_slice(&reply.body)
+        .map_err(|error| error_mapping::invalid_response_fault("sending a message", error))?;
+    let event_id = response.get("event_id").and_then(serde_json::Value::as_str).map(str::to_owned);
+    event_id.ok_or_else(|| error_mapping::invalid_response_fault("sending a message", "event_id is missing"))
 }
 
 /// The time that the first sync may take beyond connecting.

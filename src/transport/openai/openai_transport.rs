@@ -12,7 +12,7 @@ use crate::{
     agent::Agent,
     fault::{Fault, FaultCode, Result},
     transport::{
-        endpoint_probe::{ProbeFailure, ReachedEndpoint},
+        endpoint_probe::{ModelList, ProbeFailure, ProbeRequest, ProbeResult, ReachedEndpoint},
         http::{self as http_transport, HttpTarget},
         request_preview::RequestPreview,
         timeouts::UpstreamTimeouts,
@@ -31,6 +31,7 @@ use tokio::time::Instant;
 const MAX_INPUT: usize = 8 << 20;
 /// What follows the base URL.
 const CHAT_COMPLETIONS: &str = "/chat/completions";
+const MODELS: &str = "/models";
 
 /// The transport to one server.
 #[derive(Debug)]
@@ -90,6 +91,16 @@ impl Transport for OpenAiTransport {
 
     async fn probe(&self, deadline: Instant) -> std::result::Result<ReachedEndpoint, ProbeFailure> {
         http_transport::probe_connection(&self.target, deadline).await
+    }
+
+    async fn send_probe(&self, request: ProbeRequest, deadline: Instant) -> ProbeResult {
+        Some(http_transport::send_probe(&self.target, request, deadline).await)
+    }
+
+    fn model_list(&self) -> Option<ModelList> {
+        let base = self.target.path();
+        let path = join_path(base.path(), MODELS, base.query())?;
+        Some(ModelList { path, model: self.model.clone() })
     }
 
     fn refusal_of_literal_address(&self) -> Option<Fault> {

@@ -2,7 +2,7 @@
 //! agent closed the connection.
 
 use crate::{
-    fault::{Fault, FaultCode, NamedTimeout, TimeoutSource},
+    fault::{CallProgress, Fault, FaultCode, NamedTimeout, TimeoutSource},
     transport::timeouts,
 };
 use std::time::Duration;
@@ -83,12 +83,16 @@ impl WebSocketError {
     }
 }
 
-/// Maps the close code of an agent to a fault, unless it says that the reply is complete.
-pub(super) fn close_fault(close: Option<(u16, String)>) -> Option<Fault> {
+/// Maps the close code of an agent that has received the input to a fault, unless it says that the reply is complete.
+/// `has_replied` says whether a part of the reply came before.
+pub(super) fn close_fault(close: Option<(u16, String)>, has_replied: bool) -> Option<Fault> {
     let (code, reason) = close.filter(|(code, _)| *code != 1000)?;
-    let retry_after = Duration::from_secs(1);
+    let unavailable = || Fault::from(FaultCode::AgentUnavailable).with_retry_after(Duration::from_secs(1));
     let fault = match code {
-        1001 | 1012 | 1013 => Fault::from(FaultCode::AgentUnavailable).with_retry_after(retry_after),
+        // "Try again later" instead of a reply is a refusal, as the status 503 is.
+        1013 if !has_replied => unavailable(),
+        // An agent that goes away or restarts may have executed the call.
+        1001 | 1012 | 1013 => unavailable().with_progress(CallProgress::PossiblySent),
         1003 => Fault::new(FaultCode::UnsupportedMediaType, "The agent does not take this media type"),
         1007 => Fault::new(FaultCode::InvalidInput, "The agent refused the input"),
         1009 => Fault::new(FaultCode::PayloadTooLarge, "The input is too large for the agent"),

@@ -95,7 +95,9 @@ impl ReplyReader {
                 WebSocketEvent::Binary(_) => {
                     return Err(Fault::new(FaultCode::AgentError, "The agent's reply is not text"));
                 }
-                WebSocketEvent::Closed(close) => return close_fault(close).map_or(Ok(ReplyPart::End), Err),
+                WebSocketEvent::Closed(close) => {
+                    return close_fault(close, self.parts_seen > 0).map_or(Ok(ReplyPart::End), Err);
+                }
                 WebSocketEvent::Lost(lost) => {
                     let fault = lost.to_fault();
                     return Err(match (self.parts_seen, lost) {

@@ -377,21 +377,27 @@ async fn r51_a_protocol_violation_of_the_homeserver_fails_only_that_call() {
         http_response(status, "application/json", &body.to_string())
     };
     let huge = vec![write("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n"), Step::Hang];
-    for (send, status, code) in [
-        (vec![Step::Close], 503, "AgentUnavailable"),
-        (vec![Step::Reset], 503, "AgentUnavailable"),
-        (vec![write("nonsense\r\n\r\n"), Step::Close], 503, "AgentUnavailable"),
-        (vec![write("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{\"event"), Step::Close], 503, "AgentUnavailable"),
-        (http_response("200 OK", "text/html", "<html>"), 503, "AgentUnavailable"),
-        (http_response("200 OK", "application/json", "{}"), 503, "AgentUnavailable"),
-        (huge, 503, "AgentUnavailable"),
-        (http_response("502 Bad Gateway", "text/html", "down"), 503, "AgentUnavailable"),
-        (error("401 Unauthorized", "M_UNKNOWN_TOKEN"), 503, "AgentUnavailable"),
-        (error("403 Forbidden", "M_FORBIDDEN"), 503, "AgentUnavailable"),
-        (error("413 Too Large", "M_TOO_LARGE"), 413, "PayloadTooLarge"),
-        (error("429 Too Many", "M_LIMIT_EXCEEDED"), 503, "Overloaded"),
-        (vec![Step::Hang], 504, "Timeout"),
-        (event_sent(), 504, "Timeout"),
+    // What the homeserver did not refuse may have reached the agent.
+    for (send, status, code, tried) in [
+        (vec![Step::Close], 503, "AgentUnavailable", "reset"),
+        (vec![Step::Reset], 503, "AgentUnavailable", "reset"),
+        (vec![write("nonsense\r\n\r\n"), Step::Close], 503, "AgentUnavailable", "reset"),
+        (
+            vec![write("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{\"event"), Step::Close],
+            503,
+            "AgentUnavailable",
+            "reset",
+        ),
+        (http_response("200 OK", "text/html", "<html>"), 503, "AgentUnavailable", "reset"),
+        (http_response("200 OK", "application/json", "{}"), 503, "AgentUnavailable", "reset"),
+        (huge, 503, "AgentUnavailable", "reset"),
+        (http_response("502 Bad Gateway", "text/html", "down"), 503, "AgentUnavailable", "reset"),
+        (error("401 Unauthorized", "M_UNKNOWN_TOKEN"), 503, "AgentUnavailable", "connect_failed"),
+        (error("403 Forbidden", "M_FORBIDDEN"), 503, "AgentUnavailable", "connect_failed"),
+        (error("413 Too Large", "M_TOO_LARGE"), 413, "PayloadTooLarge", "aborted"),
+        (error("429 Too Many", "M_LIMIT_EXCEEDED"), 503, "Overloaded", "connect_failed"),
+        (vec![Step::Hang], 504, "Timeout", "timeout"),
+        (event_sent(), 504, "Timeout", "timeout"),
     ] {
         let case = format!("{send:?}");
         let homeserver = scripted_homeserver(send, first_sync_only).await;
@@ -403,6 +409,24 @@ async fn r51_a_protocol_violation_of_the_homeserver_fails_only_that_call() {
         if code == "Overloaded" {
             assert_eq!(answer.header("retry-after"), Some("600"));
         }
+        let metric = format!("gatepost_upstream_attempts_total{{agent=\"bot\",result=\"{tried}\"}}");
+        assert_eq!(gate.metric(&metric).await, Some(1.0), "{case}: {metric}");
+    }
+}
+
+#[tokio::test]
+async fn r51_a_message_that_was_lost_from_sight_may_have_reached_the_agent_unless_its_key_makes_it_repeatable() {
+    let failed = || http_response("502 Bad Gateway", "text/html", "down");
+    for (key, tried) in [(None, "reset"), (Some("once"), "connect_failed")] {
+        let homeserver = scripted_homeserver(failed(), first_sync_only).await;
+        let gate = start_gateway(&homeserver).await;
+        let mut call = gate.post("/agents/bot/invoke").json(&json!({"a": 1}));
+        if let Some(key) = key {
+            call = call.header("idempotency-key", key);
+        }
+        send(call).await.expect_fault(503, "AgentUnavailable");
+        let metric = format!("gatepost_upstream_attempts_total{{agent=\"bot\",result=\"{tried}\"}}");
+        assert_eq!(gate.metric(&metric).await, Some(1.0), "{key:?}: {metric}");
     }
 }
 

@@ -42,6 +42,8 @@ pub struct ClusterBehavior {
     pub token: Option<String>,
     /// Resources that the caller may not read.
     pub forbidden: HashSet<&'static str>,
+    /// Namespaces that the caller may not read.
+    pub forbidden_namespaces: HashSet<&'static str>,
     /// The status of every response.
     pub status: Option<u16>,
     /// Whether no response arrives.
@@ -155,12 +157,16 @@ impl FakeCluster {
 
     /// Deletes an object of the namespace `agents`.
     pub fn delete(&self, resource: &str, name: &str) {
+        self.delete_in("agents", resource, name);
+    }
+
+    pub fn delete_in(&self, namespace: &str, resource: &str, name: &str) {
         let mut state = self.lock();
         state.version += 1;
         let version = state.version;
-        let mut before = state.objects.remove(&(resource.into(), "agents".into(), name.into())).unwrap();
+        let mut before = state.objects.remove(&(resource.into(), namespace.into(), name.into())).unwrap();
         before["metadata"]["resourceVersion"] = version.to_string().into();
-        let (resource, namespace) = (resource.into(), "agents".into());
+        let (resource, namespace) = (resource.into(), namespace.into());
         state.changes.push(Change { version, resource, namespace, before: Some(before), after: None });
         drop(state);
         self.changed.send_replace(());
@@ -245,7 +251,7 @@ impl<'a> Pod<'a> {
         Self { zone: Some(zone), ..self }
     }
 
-    fn slice(&self, service: &str, name: &str) -> Value {
+    pub fn slice(&self, service: &str, name: &str) -> Value {
         json!({
             "metadata": {"name": name, "labels": {"kubernetes.io/service-name": service}},
             "addressType": "IPv4",
@@ -278,7 +284,9 @@ impl ClusterServer {
             let server = self.clone();
             async move { Ok::<_, std::convert::Infallible>(server.respond(&request).await) }
         });
-        let server = auto::Builder::new(TokioExecutor::new());
+        let mut server = auto::Builder::new(TokioExecutor::new());
+        // The least that API servers permit.
+        server.http2().max_concurrent_streams(100);
         let _ = server.serve_connection(TokioIo::new(stream), service).await;
     }
 
@@ -302,7 +310,12 @@ impl ClusterServer {
         let Some(request) = ObjectRequest::parse(uri.path(), uri.query().unwrap_or_default()) else {
             return status_response(404, "the server could not find the requested resource");
         };
-        if self.state.lock().unwrap().behavior.forbidden.contains(&*request.resource) {
+        let is_forbidden = {
+            let behavior = &self.state.lock().unwrap().behavior;
+            let namespace = request.namespace.as_deref().unwrap_or_default();
+            behavior.forbidden.contains(&*request.resource) || behavior.forbidden_namespaces.contains(namespace)
+        };
+        if is_forbidden {
             return status_response(403, &format!("{} is forbidden: User cannot list", request.resource));
         }
         match request.query.get("watch").map(String::as_str) {

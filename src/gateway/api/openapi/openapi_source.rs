@@ -102,15 +102,31 @@ impl OpenApiSource {
         known.compiled.is_some().then(|| known.text.clone())
     }
 
+    /// Fetches the document once, and says why operations of it cannot be checked. Nothing changes.
+    ///
+    /// # Errors
+    /// Every reason why the document as a whole is unusable.
+    pub async fn inspect(&self) -> Result<Vec<String>, Vec<String>> {
+        match self.look().await.map_err(|why| vec![why])? {
+            // Of a file, which was read before.
+            Look::Unchanged => Ok(Vec::new()),
+            Look::Text(text) => Ok(self.compile(text).await?.unusable),
+        }
+    }
+
+    async fn compile(&self, text: Bytes) -> Result<OpenApiDocument, Vec<String>> {
+        let contract = self.settings.contract.clone();
+        // Compiling takes time that other calls need.
+        let compiled = tokio::task::spawn_blocking(move || OpenApiDocument::parse(&text, &contract)).await;
+        compiled.map_err(|why| vec![format!("cannot be compiled ({why})")])?
+    }
+
     /// Compiles a text, which is then in force.
     ///
     /// # Errors
     /// Every problem of the text.
     pub(super) async fn set_text(&self, text: Bytes) -> Result<(), Vec<String>> {
-        let (contract, parsed) = (self.settings.contract.clone(), text.clone());
-        // Compiling takes time that other calls need.
-        let compiled = tokio::task::spawn_blocking(move || OpenApiDocument::parse(&parsed, &contract)).await;
-        let compiled = compiled.map_err(|why| vec![format!("cannot be compiled ({why})")])??;
+        let compiled = self.compile(text.clone()).await?;
         // The operator reads what is wrong with a file, and can change it. Other documents lose single operations.
         if !compiled.unusable.is_empty() && matches!(self.location, OpenApiLocation::File(_)) {
             return Err(compiled.unusable);

@@ -1,7 +1,10 @@
 //! The cluster table: reports, bounds and failures.
 
 use super::*;
-use crate::registry::kubernetes_feed::cluster_table::{ClusterTable, WatchScope};
+use crate::registry::{
+    feed::PartUpdate,
+    kubernetes_feed::cluster_table::{ClusterTable, TableBounds, WatchScope},
+};
 
 fn key(name: &str) -> ObjectKey {
     ObjectKey { namespace: "agents".into(), name: name.into() }
@@ -19,7 +22,7 @@ fn scope(kind: ResourceKind) -> WatchScope {
 
 /// A table in which every list is complete, with these Services.
 fn table(max_services: usize, max_bytes: usize, services: &[&str]) -> ClusterTable {
-    let table = ClusterTable::new(max_services, max_bytes);
+    let table = ClusterTable::new(TableBounds { max_services, max_bytes, max_staleness: None });
     table.begin(&ResourceKind::ALL.map(scope));
     assert!(table.take_report().result.error.is_some());
     let services = services.iter().map(|name| received_service(name, "{}")).collect();
@@ -172,4 +175,82 @@ fn a_change_of_a_config_map_is_a_change_of_the_services_that_name_it_then() {
     assert!(report(&table).is_empty());
     table.upsert(ResourceKind::ConfigMaps, config_map("another", json!({}))).unwrap();
     assert_eq!(report(&table), [("a".to_owned(), true)]);
+}
+
+fn scope_in(namespace: &str, kind: ResourceKind) -> WatchScope {
+    WatchScope { kind, namespace: Some(namespace.into()) }
+}
+
+/// The parts that say which namespaces can be read, and the names of the Services in the next report.
+fn report_of_namespaces(table: &ClusterTable) -> (Vec<(String, String)>, Vec<String>) {
+    let report = table.take_report();
+    assert_eq!(report.result.error, None);
+    let update = |update: PartUpdate| match update {
+        PartUpdate::Unreadable(why) => why,
+        PartUpdate::Replaced(documents) if documents.is_empty() => "read".to_owned(),
+        other => format!("{other:?}"),
+    };
+    let parts = report.result.parts.into_iter().map(|part| (part.name.to_string(), update(part.update)));
+    let mut names: Vec<String> =
+        report.services.iter().map(|(key, _)| format!("{}/{}", key.namespace, key.name)).collect();
+    names.sort();
+    (parts.collect(), names)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_is_reported_when_all_of_its_lists_are_complete_and_another_one_may_fail() {
+    let max_staleness = Some(Duration::from_secs(60));
+    let table = ClusterTable::new(TableBounds { max_services: 10, max_bytes: 1 << 20, max_staleness });
+    let scopes = ["agents", "other"].map(|namespace| ResourceKind::ALL.map(|kind| scope_in(namespace, kind))).concat();
+    table.begin(&scopes);
+    let in_other = || {
+        let metadata = json!({"name": "b", "namespace": "other"});
+        vec![receive(ResourceKind::Services, &json!({"metadata": metadata, "spec": one_port()}))]
+    };
+    let list = |kind: ResourceKind, namespace: &str, objects: Vec<ReceivedObject>| {
+        table.replace(&scope_in(namespace, kind), objects).unwrap();
+    };
+    list(ResourceKind::Services, "agents", vec![received_service("a", "{}")]);
+    list(ResourceKind::EndpointSlices, "agents", Vec::new());
+    list(ResourceKind::ConfigMaps, "agents", Vec::new());
+    assert!(table.take_report().result.error.unwrap().contains("not answered yet"));
+    let fail = |why: &str| table.record_failure(&scope_in("other", ResourceKind::EndpointSlices), why.to_owned());
+    fail("403");
+    list(ResourceKind::Services, "other", in_other());
+    let part = |name: &str, what: &str| (name.to_owned(), what.to_owned());
+    let unreadable = (vec![part("agents", "read"), part("other", "403")], vec!["agents/a".to_owned()]);
+    assert_eq!(report_of_namespaces(&table), unreadable);
+    table.acknowledge();
+    // Not all namespaces were read: the next report has everything again, and what it has not is removed.
+    let report = table.take_report();
+    assert!(report.result.replaces_all && report.services.len() == 1);
+    tokio::time::advance(Duration::from_secs(61)).await;
+    let expired = part("namespace other", "403 (for longer than max_staleness)");
+    let (parts, names) = report_of_namespaces(&table);
+    assert_eq!((&parts[..2], &names[..]), (&[part("agents", "read"), expired][..], &["agents/a".to_owned()][..]));
+    assert_eq!(parts.len(), 3, "the former part is removed: {parts:?}");
+    table.acknowledge();
+    let slices = scope_in("other", ResourceKind::EndpointSlices);
+    assert!(!table.record_watching(&slices), "what was never listed must be listed");
+    list(ResourceKind::ConfigMaps, "other", Vec::new());
+    assert!(report_of_namespaces(&table).1.is_empty(), "its endpoints are not listed");
+    table.acknowledge();
+    list(ResourceKind::EndpointSlices, "other", Vec::new());
+    assert_eq!(report_of_namespaces(&table).1, ["other/b"]);
+    table.acknowledge();
+    assert_eq!(report_of_namespaces(&table), (Vec::new(), Vec::new()));
+    // What was read is dropped when it is too old, and returns with the next list.
+    fail("403");
+    assert_eq!(report_of_namespaces(&table), (vec![part("other", "403")], Vec::new()));
+    tokio::time::advance(Duration::from_secs(61)).await;
+    assert_eq!(table.take_report().services.iter().filter(|(_, objects)| objects.is_none()).count(), 1);
+    table.acknowledge();
+    assert!(!table.record_watching(&slices));
+    list(ResourceKind::EndpointSlices, "other", Vec::new());
+    assert_eq!(report_of_namespaces(&table).1, ["other/b"]);
+    table.acknowledge();
+    // If no namespace can be read, the source cannot.
+    fail("503");
+    table.record_failure(&scope_in("agents", ResourceKind::Services), "502".to_owned());
+    assert_eq!(table.take_report().result.error.as_deref(), Some("502"));
 }
