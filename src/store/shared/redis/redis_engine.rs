@@ -110,7 +110,7 @@ impl StateEngine for RedisEngine {
         complete.ok_or_else(|| StateError::Failed("Redis: a reply is incomplete".to_owned()))
     }
 
-    async fn refresh_secrets(&self) {
+    async fn refresh_connection(&self) {
         self.connection.disconnect_if_secret_changed();
     }
 
