@@ -119,7 +119,7 @@ impl StateConnection {
         let trip = self.engine.heartbeat(&self.gateway, HEARTBEAT_LIFETIME);
         match self.make_trip(StoreKind::SharedState, HEARTBEAT_TIMEOUT, trip).await {
             Ok(HeartbeatReply { gateways, server_time }) => {
-                self.gateways.record(gateways);
+                self.gateways.record(gateways, HEARTBEAT_LIFETIME);
                 self.metrics.stores().set_gateways(self.gateways.get());
                 let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
                 // The server read its clock in the middle of the trip, as far as is known.
@@ -131,6 +131,7 @@ impl StateConnection {
                 true
             }
             Err(why) => {
+                self.gateways.record_failure();
                 // The node of the heartbeats may be the only one of a cluster that is gone.
                 if !self.answers_elsewhere().await {
                     if why == StateError::Timeout {
