@@ -5,6 +5,7 @@
 //! that ask.
 
 mod availability_log;
+mod background_reader;
 mod config;
 #[cfg(test)]
 mod fake_engine;
@@ -17,6 +18,7 @@ mod lease_engine;
 mod lease_exchange;
 mod log_engine;
 mod postgres;
+mod problem_log;
 mod redis;
 mod redis_url;
 mod shared_state;
