@@ -111,7 +111,7 @@ impl StateEngine for RedisEngine {
     }
 
     async fn refresh_connection(&self) {
-        self.connection.disconnect_if_secret_changed();
+        self.connection.refresh().await;
     }
 
     fn reset_connection(&self) {
