@@ -1,5 +1,5 @@
 //! The connections to the server: one that most trips share, and one for large values, so that the others do not wait
-//! behind these. New ones are made after they are lost, and after a secret has changed.
+//! behind these. New ones are made after they are lost, after a secret has changed, and after the primary has moved.
 
 use super::{
     redis_settings::RedisSettings,
@@ -12,10 +12,16 @@ use crate::store::shared::{
 use futures_util::future::try_join;
 use parking_lot::Mutex;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionInfo, FromRedisValue, RedisError, RedisResult, TlsMode,
-    aio::MultiplexedConnection, cluster::ClusterClientBuilder, cluster_async::ClusterConnection,
+    AsyncConnectionConfig, Cmd, ConnectionInfo, FromRedisValue, RedisError, RedisResult, Role, TlsMode,
+    aio::MultiplexedConnection, cluster::ClusterClientBuilder, cluster_async::ClusterConnection, cmd,
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 use tokio::time::timeout;
 
 /// Deadline of connecting, and of a reply whose caller has no deadline.
@@ -23,6 +29,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Deadline of connections that replace others, with everything that is asked before.
 const REPLACE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The sentinels are asked at every third refresh, a few seconds after the last time.
+const REFRESHES_PER_QUESTION: u32 = 3;
+
 /// A connection; clones share it.
 #[derive(Clone)]
 pub(in crate::store::shared) enum RedisLink {
@@ -45,6 +54,8 @@ impl RedisLink {
 struct RedisLinks {
     link: RedisLink,
     bulk_link: RedisLink,
+    /// The primary that they lead to, if sentinels named it.
+    primary: Option<PrimaryAddress>,
 }
 
 /// The server, connected when it is needed.
@@ -55,6 +66,7 @@ pub(in crate::store::shared) struct RedisConnection {
     opening: tokio::sync::Mutex<()>,
     settings: BackgroundReader<RedisSettings>,
     problems: ProblemLog,
+    refreshes: AtomicU32,
 }
 
 #[derive(Default)]
@@ -72,6 +84,7 @@ impl RedisConnection {
             opening: tokio::sync::Mutex::default(),
             settings: BackgroundReader::new(),
             problems: ProblemLog::default(),
+            refreshes: AtomicU32::new(0),
         }
     }
 
@@ -132,7 +145,8 @@ impl RedisConnection {
         self.state.lock().links = None;
     }
 
-    /// Makes new connections if the settings have changed. The present ones stay until the new ones are open.
+    /// Makes new connections if the settings have changed or the sentinels name another primary. The present ones stay until
+    /// the new ones are open.
     pub(super) async fn refresh(&self) {
         // Without connections, the heartbeat makes new ones with the present settings.
         let Some(current) = self.state.lock().settings.clone().filter(|_| self.link().is_ok()) else { return };
@@ -142,6 +156,11 @@ impl RedisConnection {
             return;
         }
         self.problems.clear();
+        if self.refreshes.fetch_add(1, Relaxed).is_multiple_of(REFRESHES_PER_QUESTION)
+            && self.has_primary_moved(&current).await
+        {
+            self.replace_links(current, "the primary that the sentinels name").await;
+        }
     }
 
     /// Converts an error, and drops a connection that cannot be used any more.
@@ -178,12 +197,20 @@ impl RedisConnection {
         }
     }
 
+    async fn has_primary_moved(&self, settings: &RedisSettings) -> bool {
+        let Some(sentinel) = &self.config.sentinel else { return false };
+        // Sentinels that cannot be reached move nothing.
+        let Ok(primary) = find_primary(settings, &sentinel.master).await else { return false };
+        let links = self.state.lock().links.clone();
+        links.is_some_and(|links| links.primary.as_ref() != Some(&primary))
+    }
+
     /// Opens both connections.
     async fn open(&self, settings: &RedisSettings) -> Result<RedisLinks, StateError> {
         if self.config.cluster {
             let links = try_join(open_cluster(settings), open_cluster(settings)).await;
             let (link, bulk_link) = links.map_err(|why| StateError::Failed(describe(&why)))?;
-            return Ok(RedisLinks { link, bulk_link });
+            return Ok(RedisLinks { link, bulk_link, primary: None });
         }
         let primary = self.find_primary(settings).await.map_err(StateError::Failed)?;
         let server = match &primary {
@@ -197,8 +224,9 @@ impl RedisConnection {
             let server = server?;
             try_join(open_server(settings, server.clone()), open_server(settings, server)).await
         };
-        let (connection, bulk) = opening.await.map_err(|why| StateError::Failed(describe(&why)))?;
-        Ok(RedisLinks { link: RedisLink::Single(connection), bulk_link: RedisLink::Single(bulk) })
+        let (mut connection, bulk) = opening.await.map_err(|why| StateError::Failed(describe(&why)))?;
+        verify_primary(&mut connection).await?;
+        Ok(RedisLinks { link: RedisLink::Single(connection), bulk_link: RedisLink::Single(bulk), primary })
     }
 
     /// Returns where the sentinels say that the primary is; `None` without sentinels.
@@ -229,6 +257,15 @@ async fn open_server(settings: &RedisSettings, server: ConnectionInfo) -> RedisR
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
         .set_response_timeout(Some(RESPONSE_TIMEOUT));
     settings.client(server)?.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Refuses a server that says that it is no primary.
+async fn verify_primary(connection: &mut MultiplexedConnection) -> Result<(), StateError> {
+    match cmd("ROLE").query_async(connection).await {
+        // A user may have no right to ask: writing to a replica fails later.
+        Ok(Role::Primary { .. }) | Err(_) => Ok(()),
+        Ok(_) => Err(StateError::Failed("Redis: the server is a replica or a sentinel, not a primary".to_owned())),
+    }
 }
 
 /// Whether the connection is lost, or leads to a server that is not the primary any more.
