@@ -25,8 +25,8 @@ pub use shared::{
     ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, IdempotencyRecords, KeyBounds, KeyClaim, KeyReply,
     KeyShard, LeaseBatch, LeaseEntry, LeaseReply, LogAppend, LogPage, MAX_VALUES_PER_TRIP, NewValue, OutcomeReply,
     OutcomeRequest, Redemption, RedemptionAttempt, RedisConfig, SentinelConfig, ShardReply, SharedState, StateConfig,
-    StateError, StoredValue, TokenBatch, TokenEntry, TokenLimit, TokenReply, UpkeepReply, UpkeepRequest, ValueChanges,
-    ValueKey, ValueKind, inspect_state,
+    StateError, StoredValue, TokenBatch, TokenEntry, TokenLimit, TokenReply, TripKind, UpkeepReply, UpkeepRequest,
+    ValueChanges, ValueKey, ValueKind, inspect_state,
 };
 #[cfg(test)]
 pub use shared::{FakeBehavior, FakeServer};

@@ -287,6 +287,7 @@ label! {
         Registry "registry" "The published documents.";
         Tasks "tasks" "The tasks.";
         Limits "limits" "The shared rates and quotas; one operation is one trip to the server, of any number of buckets.";
+        Leases "leases" "The shared slots of agents.";
         Idempotency "idempotency" "The shared idempotency keys.";
         SharedState "state" "Everything else that gateways share: heartbeats, paired pages, withdrawals, events of tasks.";
     }

@@ -40,6 +40,11 @@ impl StoreMetrics {
         self.up.with_label_values(&[store.name()]).set(succeeded.into());
     }
 
+    /// Sets whether a store can be used, where that becomes known without an operation.
+    pub fn set_up(&self, store: StoreKind, is_up: bool) {
+        self.up.with_label_values(&[store.name()]).set(is_up.into());
+    }
+
     /// Sets the number of gateways that share the state.
     pub fn set_gateways(&self, count: u32) {
         self.gateways.set(count.into());

@@ -5,7 +5,7 @@ use super::{
     shared_keys::{BACKGROUND_DEADLINE, SharedKeys},
 };
 use crate::{
-    store::{ClaimRelease, ExtensionReply, KeyClaim, StateError, UpkeepReply, UpkeepRequest},
+    store::{ClaimRelease, ExtensionReply, KeyClaim, StateError, TripKind, UpkeepReply, UpkeepRequest},
     values::{Backoff, jittered},
 };
 use futures_util::future::join_all;
@@ -29,14 +29,14 @@ const MAX_RELEASE_DELAY: Duration = Duration::from_secs(2);
 pub(super) async fn keep_claims(keys: Arc<SharedKeys>) {
     loop {
         let started = Instant::now();
-        if keys.records.state().is_available() {
+        if keys.records.state().is_available_for(TripKind::Keys) {
             // Without a lifetime, keys are not in use.
             if keys.config.load().is_enabled() || !keys.claims.lock().is_empty() {
                 maintain_shards(&keys).await;
             }
             let rest = jittered(EXTENSION_INTERVAL, 0.1).saturating_sub(started.elapsed());
             let deadline = Instant::now() + rest;
-            while Instant::now() < deadline && keys.records.state().is_available() {
+            while Instant::now() < deadline && keys.records.state().is_available_for(TripKind::Keys) {
                 tokio::time::sleep(RECOVERY_INTERVAL.min(deadline.saturating_duration_since(Instant::now()))).await;
             }
         } else {

@@ -6,7 +6,7 @@ use super::{
     token_account::{QueueState, WaitingDraw},
     token_accounts::QueuedAccount,
 };
-use crate::store::{StateError, TokenBatch, TokenEntry, TokenReply};
+use crate::store::{StateError, TokenBatch, TokenEntry, TokenReply, TripKind};
 use std::{
     collections::HashMap,
     convert::Infallible,
@@ -104,7 +104,7 @@ impl Exchanger {
 
     /// Makes one trip, if there is anything to send; before it, the one that had no reply.
     async fn exchange(&mut self, with_settling: bool) -> Result<(), StateError> {
-        if !self.context.state.is_available() {
+        if !self.context.state.is_available_for(TripKind::Tokens) {
             self.abandon_draws();
             return Err(StateError::Unavailable);
         }

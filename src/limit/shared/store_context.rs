@@ -9,7 +9,7 @@ use crate::{
         clock::{CalendarTime, LimitClock},
         on_error::{OnError, OnErrorConfig},
     },
-    store::SharedState,
+    store::{SharedState, TripKind},
     telemetry::{LimitKind, Metrics},
 };
 use arc_swap::ArcSwap;
@@ -46,7 +46,7 @@ impl StoreContext {
         DecisionContext {
             now: u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX),
             gateways: self.state.gateway_count(),
-            is_available: self.state.is_available(),
+            is_available: self.state.is_available_for(TripKind::Tokens),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What leases slots to gateways: the shared state, or a model of it in tests.
 
-use crate::store::{LeaseBatch, LeaseReply, SharedState, StateError};
+use crate::store::{LeaseBatch, LeaseReply, SharedState, StateError, TripKind};
 use std::{fmt::Debug, time::Duration};
 
 /// A server that leases slots.
@@ -32,7 +32,7 @@ impl LeaseServer for SharedState {
     }
 
     fn is_available(&self) -> bool {
-        self.is_available()
+        self.is_available_for(TripKind::Leases)
     }
 
     fn gateway_count(&self) -> u32 {

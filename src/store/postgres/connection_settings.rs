@@ -4,7 +4,7 @@
 use super::database_error::QUERY_TIMEOUT;
 use crate::{
     store::database_url::{DatabaseUrl, parse_url},
-    values::is_loopback_host,
+    values::{Secret, is_loopback_host},
 };
 use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject};
 use std::{path::Path, sync::Arc};
@@ -23,7 +23,15 @@ pub(in crate::store) struct ConnectionSettings {
 
 impl ConnectionSettings {
     pub(in crate::store) fn new(address: &DatabaseUrl, authorities: Option<&Path>) -> Result<Self, String> {
-        let mut config = parse_url(address.resolve()?.expose())?;
+        Self::from_url(&address.resolve()?, authorities)
+    }
+
+    /// Makes the settings of a URL that was resolved before.
+    ///
+    /// # Errors
+    /// The URL or the file of authorities cannot be used. No message repeats the URL.
+    pub(in crate::store) fn from_url(url: &Secret, authorities: Option<&Path>) -> Result<Self, String> {
+        let mut config = parse_url(url.expose())?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err("has no host (postgres://user@host:5432/database)".to_owned());
         }

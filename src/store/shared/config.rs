@@ -1,6 +1,6 @@
 //! Configuration of the shared state.
 
-use super::redis_url::RedisUrl;
+use super::redis_url::{RedisAddress, RedisUrl};
 use crate::{
     store::{DatabaseUrl, postgres},
     values::{ConfigDuration, ConfigPath, SecretRef},
@@ -37,8 +37,8 @@ pub struct RedisConfig {
     /// redis://user@host:6379/0, or rediss:// for TLS; several hosts are separated by commas, for sentinels or the nodes
     /// of a cluster. A URL with a password is env:NAME or file:PATH. Required.
     pub url: RedisUrl,
-    /// Password of the user. It is read again for each connection, and a changed one makes a new connection. Default:
-    /// none.
+    /// Password of the user. It is read again about once a second, and a changed one makes a new connection, which replaces
+    /// the present one once the server accepts it. Default: none.
     #[serde(default)]
     pub password: Option<SecretRef>,
     /// The sentinels' name of the primary; the URL lists the sentinels. Default: none.
@@ -94,20 +94,8 @@ impl StateConfig {
 impl RedisConfig {
     fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
-        match self.url.resolve() {
-            Err(why) => problems.push(format!("url: {why}")),
-            Ok(address) if !address.tls && !self.plaintext && !address.is_local() => problems.push(
-                "url: reaches a server beyond this machine without TLS (write rediss://, or plaintext: true)"
-                    .to_owned(),
-            ),
-            Ok(address) if address.hosts.len() > 1 && self.sentinel.is_none() && !self.cluster => {
-                problems.push("url: has several hosts (write sentinel for sentinels, or cluster: true)".to_owned())
-            }
-            Ok(address) if address.database != 0 && self.cluster => {
-                problems.push("url: a cluster has no database but 0".to_owned());
-            }
-            Ok(_) => {}
-        }
+        let address = self.url.resolve().and_then(|address| self.check_address(&address));
+        problems.extend(address.err().map(|why| format!("url: {why}")));
         let sentinel_password = self.sentinel.as_ref().and_then(|sentinel| sentinel.password.as_ref());
         for (key, secret) in [("password", self.password.as_ref()), ("sentinel.password", sentinel_password)] {
             problems.extend(secret.and_then(|secret| secret.load().err()).map(|why| format!("{key}: {why}")));
@@ -125,6 +113,25 @@ impl RedisConfig {
             problems.push("key_prefix: must be 1 to 64 letters, digits and -_.:".to_owned());
         }
         problems
+    }
+
+    /// Checks an address: of the configuration, of a file that has changed since, or of a server that sentinels name.
+    ///
+    /// # Errors
+    /// Why the gateway must not connect to it.
+    pub(super) fn check_address(&self, address: &RedisAddress) -> Result<(), String> {
+        if !address.tls && !self.plaintext && !address.is_local() {
+            return Err(
+                "reaches a server beyond this machine without TLS (write rediss://, or plaintext: true)".to_owned()
+            );
+        }
+        if address.hosts.len() > 1 && self.sentinel.is_none() && !self.cluster {
+            return Err("has several hosts (write sentinel for sentinels, or cluster: true)".to_owned());
+        }
+        if address.database != 0 && self.cluster {
+            return Err("a cluster has no database but 0".to_owned());
+        }
+        Ok(())
     }
 }
 

@@ -7,8 +7,8 @@ use super::{
     },
     shared_state::SharedState,
     state_error::StateError,
+    trip_kind::TripKind,
 };
-use crate::telemetry::StoreKind;
 use std::{sync::Arc, time::Duration};
 
 /// The records of idempotency keys. Each method is one trip within a deadline. After an error, the server may have applied
@@ -38,7 +38,7 @@ impl IdempotencyRecords {
         deadline: Duration,
     ) -> Result<ShardReply<ClaimReply>, StateError> {
         let trip = self.0.engine().claim_key(self.0.gateway_id(), shard, request);
-        self.0.guard(StoreKind::Idempotency, deadline, trip).await
+        self.0.guard(TripKind::Keys.of_shard(shard.shard), deadline, trip).await
     }
 
     /// Looks up a key without claiming it.
@@ -53,7 +53,7 @@ impl IdempotencyRecords {
         deadline: Duration,
     ) -> Result<KeyReply, StateError> {
         let trip = self.0.engine().look_up_key(shard, key, digest);
-        self.0.guard(StoreKind::Idempotency, deadline, trip).await
+        self.0.guard(TripKind::Keys.of_shard(shard), deadline, trip).await
     }
 
     /// Completes a claim.
@@ -67,7 +67,7 @@ impl IdempotencyRecords {
         deadline: Duration,
     ) -> Result<ShardReply<OutcomeReply>, StateError> {
         let trip = self.0.engine().complete_key(self.0.gateway_id(), shard, request);
-        self.0.guard(StoreKind::Idempotency, deadline, trip).await
+        self.0.guard(TripKind::Keys.of_shard(shard.shard), deadline, trip).await
     }
 
     /// Releases claims of a shard that are not complete. Returns for each whether it is settled: there is no such claim,
@@ -82,7 +82,7 @@ impl IdempotencyRecords {
         deadline: Duration,
     ) -> Result<Vec<bool>, StateError> {
         let trip = self.0.engine().release_keys(self.0.gateway_id(), shard, releases);
-        self.0.guard(StoreKind::Idempotency, deadline, trip).await
+        self.0.guard(TripKind::Keys.of_shard(shard), deadline, trip).await
     }
 
     /// Looks after a shard: extends claims, and removes expired records.
@@ -96,6 +96,6 @@ impl IdempotencyRecords {
         deadline: Duration,
     ) -> Result<ShardReply<UpkeepReply>, StateError> {
         let trip = self.0.engine().maintain_keys(self.0.gateway_id(), shard, request);
-        self.0.guard(StoreKind::Idempotency, deadline, trip).await
+        self.0.guard(TripKind::Keys.of_shard(shard.shard), deadline, trip).await
     }
 }

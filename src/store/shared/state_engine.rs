@@ -41,8 +41,9 @@ pub(in crate::store) trait StateEngine:
     /// their entries.
     async fn exchange_tokens(&self, gateway: &str, batches: &[TokenBatch]) -> StateResult<Vec<Vec<TokenReply>>>;
 
-    /// Reads the secrets again, and connects again if one has changed. Called about once a second.
-    async fn refresh_secrets(&self);
+    /// Reads the secrets again and finds out whether the server has moved; connects again if one has changed. The connection
+    /// in use stays until the new one is open. Called about once a second, and may take longer than a trip.
+    async fn refresh_connection(&self);
 
     /// Closes a connection over which no reply arrives. The next heartbeat connects again.
     fn reset_connection(&self);

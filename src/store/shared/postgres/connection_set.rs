@@ -5,11 +5,19 @@ use super::{
     state_schema,
 };
 use crate::{
-    store::{DatabaseUrl, postgres::ConnectionSettings, shared::state_error::StateError},
+    store::{
+        DatabaseUrl,
+        postgres::ConnectionSettings,
+        shared::{background_reader::BackgroundReader, problem_log::ProblemLog, state_error::StateError},
+    },
     values::Secret,
 };
 use parking_lot::Mutex;
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 use tokio::time::timeout;
 use tokio_postgres::Error;
 
@@ -32,13 +40,44 @@ pub(in crate::store::shared) struct ConnectionSet {
     authorities: Option<PathBuf>,
     open: Mutex<OpenConnections>,
     opening: tokio::sync::Mutex<()>,
+    /// Reads settings with a URL that has changed; nothing if it has not.
+    reader: BackgroundReader<Option<SetSettings>>,
+    problems: ProblemLog,
 }
 
-/// What is open, and the URL that it was opened with.
+/// What is open, and what it was opened with.
 #[derive(Default)]
 struct OpenConnections {
     connections: [Option<SharedConnection>; CONNECTIONS],
-    url: Option<Secret>,
+    settings: Option<Arc<SetSettings>>,
+}
+
+/// The settings of connections, and the URL that they were made of.
+struct SetSettings {
+    settings: ConnectionSettings,
+    url: Secret,
+}
+
+impl SetSettings {
+    /// Reads the URL, and the authorities unless the URL is the known one. The settings have short timeouts of the server.
+    /// Blocks.
+    fn read_changed(
+        address: &DatabaseUrl,
+        authorities: Option<&Path>,
+        known: Option<&Secret>,
+    ) -> Result<Option<Self>, String> {
+        let url = address.resolve()?;
+        if known == Some(&url) {
+            return Ok(None);
+        }
+        let mut settings = ConnectionSettings::from_url(&url, authorities)?;
+        let millis = STATEMENT_TIMEOUT.as_millis();
+        let options = settings.config.get_options().unwrap_or_default();
+        // The last value of a setting counts.
+        let options = format!("{options} -c statement_timeout={millis} -c lock_timeout={millis}");
+        settings.config.options(options).connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(OPEN_TIMEOUT);
+        Ok(Some(Self { settings, url }))
+    }
 }
 
 impl OpenConnections {
@@ -61,7 +100,14 @@ impl ConnectionSet {
     /// The URL or the file of authorities cannot be used.
     pub(super) fn new(address: DatabaseUrl, authorities: Option<PathBuf>) -> Result<Self, String> {
         ConnectionSettings::new(&address, authorities.as_deref())?;
-        Ok(Self { address, authorities, open: Mutex::default(), opening: tokio::sync::Mutex::default() })
+        Ok(Self {
+            address,
+            authorities,
+            open: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            reader: BackgroundReader::new(),
+            problems: ProblemLog::default(),
+        })
     }
 
     /// Returns the connection of tokens.
@@ -95,7 +141,7 @@ impl ConnectionSet {
             let _opening = connections.opening.lock().await;
             match connections.first() {
                 Ok(connection) => Ok(connection),
-                Err(_) => connections.replace_first().await,
+                Err(_) => connections.open_anew().await,
             }
         };
         let task = tokio::spawn(timeout(OPEN_TIMEOUT, opening));
@@ -105,21 +151,28 @@ impl ConnectionSet {
     /// Opens the other connections that are missing, and replaces those over which no reply arrives.
     pub(super) async fn maintain_others(&self) {
         let Ok(_opening) = self.opening.try_lock() else { return };
-        let Ok((settings, _)) = self.settings() else { return };
-        let maintenance = (1..CONNECTIONS).map(|at| self.maintain(at, &settings));
+        let Some(settings) = self.open.lock().settings.clone() else { return };
+        let maintenance = (1..CONNECTIONS).map(|at| self.maintain(at, &settings.settings));
         futures_util::future::join_all(maintenance).await;
     }
 
-    /// Opens connections with the present URL, if it is not the one that they were opened with.
+    /// Opens connections with the present URL, if it is not the one that they were opened with. Those in use stay until a new
+    /// one is open.
     pub(super) async fn refresh_secret(&self) {
-        let Some(current) = self.open.lock().url.clone() else { return };
-        // A secret that cannot be read now may be in the middle of a change.
-        if self.address.resolve().is_ok_and(|url| url != current) {
-            tracing::info!("a secret of the shared state has changed; connecting again");
-            let _opening = self.opening.lock().await;
-            if let Ok(Err(why)) = timeout(OPEN_TIMEOUT, self.replace_first()).await {
-                tracing::warn!(error = %why, "the changed secret of the shared state cannot be used");
+        // Without a connection, the heartbeat opens one with the present URL.
+        let Some(current) = self.open.lock().settings.clone().filter(|_| self.first().is_ok()) else { return };
+        let Ok(changed) = self.read_changed(Some(current)).await else { return };
+        let Some(settings) = changed else {
+            self.problems.clear();
+            return;
+        };
+        let _opening = self.opening.lock().await;
+        match timeout(OPEN_TIMEOUT, self.replace_first(Arc::new(settings))).await.unwrap_or(Err(StateError::Timeout)) {
+            Ok(_) => {
+                self.problems.clear();
+                tracing::info!("a secret of the shared state has changed; new connections are in use");
             }
+            Err(why) => self.problems.record(&why.to_string()),
         }
     }
 
@@ -136,13 +189,33 @@ impl ConnectionSet {
         describe(why)
     }
 
+    /// Opens a connection with the present URL, or with the previous one if the present one cannot be read.
+    async fn open_anew(&self) -> Result<SharedConnection, StateError> {
+        let previous = self.open.lock().settings.clone();
+        let settings = match (self.read_changed(None).await, previous) {
+            (Ok(Some(settings)), _) => Arc::new(settings),
+            (Ok(None) | Err(_), Some(previous)) => previous,
+            (Ok(None), None) => return Err(StateError::Unavailable),
+            (Err(why), None) => return Err(StateError::Failed(why)),
+        };
+        self.replace_first(settings).await
+    }
+
+    /// Reads settings with another URL than that of `known`, and reports what is wrong with them.
+    async fn read_changed(&self, known: Option<Arc<SetSettings>>) -> Result<Option<SetSettings>, String> {
+        let (address, authorities) = (self.address.clone(), self.authorities.clone());
+        let read =
+            move || SetSettings::read_changed(&address, authorities.as_deref(), known.as_ref().map(|known| &known.url));
+        self.reader.read(read).await.inspect_err(|why| self.problems.record(why))
+    }
+
     /// Opens a connection with a schema, and closes all others.
-    async fn replace_first(&self) -> Result<SharedConnection, StateError> {
-        let (settings, url) = self.settings()?;
-        let mut connection = PostgresConnection::open(&settings).await.map_err(|why| describe(&why))?;
+    async fn replace_first(&self, settings: Arc<SetSettings>) -> Result<SharedConnection, StateError> {
+        let opened = PostgresConnection::open(&settings.settings).await;
+        let mut connection = opened.map_err(|why| describe(&why))?;
         state_schema::ensure_schema(connection.client_mut()).await?;
         let connection = Arc::new(connection);
-        let mut open = OpenConnections { url: Some(url), ..OpenConnections::default() };
+        let mut open = OpenConnections { settings: Some(settings), ..OpenConnections::default() };
         let [first, ..] = &mut open.connections;
         *first = Some(Arc::clone(&connection));
         *self.open.lock() = open;
@@ -160,19 +233,6 @@ impl ConnectionSet {
         if let Some(place) = self.open.lock().connections.get_mut(at) {
             *place = opened.map(Arc::new);
         }
-    }
-
-    /// Reads the URL and the authorities, with short timeouts of the server.
-    fn settings(&self) -> Result<(ConnectionSettings, Secret), StateError> {
-        let url = self.address.resolve().map_err(StateError::Failed)?;
-        let settings = ConnectionSettings::new(&self.address, self.authorities.as_deref());
-        let mut settings = settings.map_err(StateError::Failed)?;
-        let millis = STATEMENT_TIMEOUT.as_millis();
-        let options = settings.config.get_options().unwrap_or_default();
-        // The last value of a setting counts.
-        let options = format!("{options} -c statement_timeout={millis} -c lock_timeout={millis}");
-        settings.config.options(options).connect_timeout(CONNECT_TIMEOUT).tcp_user_timeout(OPEN_TIMEOUT);
-        Ok((settings, url))
     }
 }
 

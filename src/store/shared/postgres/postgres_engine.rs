@@ -209,7 +209,7 @@ impl StateEngine for PostgresEngine {
         try_join_all(batches.iter().map(|batch| self.exchange_batch(Arc::clone(&connection), gateway, batch))).await
     }
 
-    async fn refresh_secrets(&self) {
+    async fn refresh_connection(&self) {
         self.connections.refresh_secret().await;
     }
 

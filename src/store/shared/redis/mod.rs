@@ -9,7 +9,9 @@ mod redis_idempotency;
 mod redis_leases;
 mod redis_logs;
 mod redis_script;
+mod redis_settings;
 mod redis_values;
+mod sentinel_primary;
 mod token_script;
 mod value_scripts;
 

@@ -1,29 +1,36 @@
 //! The connections to the server: one that most trips share, and one for large values, so that the others do not wait
-//! behind these. Both are made again after one is lost or a secret has changed.
+//! behind these. New ones are made after they are lost, after a secret has changed, and after the primary has moved.
 
-use crate::{
-    store::shared::{
-        config::{RedisConfig, SentinelConfig},
-        redis_url::RedisAddress,
-        state_error::StateError,
-    },
-    values::{Secret, SecretRef},
+use super::{
+    redis_settings::RedisSettings,
+    sentinel_primary::{PrimaryAddress, find_primary},
+};
+use crate::store::shared::{
+    background_reader::BackgroundReader, config::RedisConfig, problem_log::ProblemLog, redis_url::RedisAddress,
+    state_error::StateError,
 };
 use futures_util::future::try_join;
 use parking_lot::Mutex;
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, FromRedisValue,
-    IntoConnectionInfo as _, RedisConnectionInfo, RedisError, RedisResult, TlsCertificates, TlsMode,
-    aio::MultiplexedConnection,
-    cluster::ClusterClientBuilder,
-    cluster_async::ClusterConnection,
-    sentinel::{SentinelClientBuilder, SentinelServerType},
+    AsyncConnectionConfig, Cmd, ConnectionInfo, FromRedisValue, RedisError, RedisResult, Role, TlsMode,
+    aio::MultiplexedConnection, cluster::ClusterClientBuilder, cluster_async::ClusterConnection, cmd,
 };
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::time::timeout;
 
 /// Deadline of connecting, and of a reply whose caller has no deadline.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Deadline of connections that replace others, with everything that is asked before.
+const REPLACE_TIMEOUT: Duration = Duration::from_secs(3);
+/// The sentinels are asked at every third refresh, a few seconds after the last time.
+const REFRESHES_PER_QUESTION: u32 = 3;
 
 /// A connection; clones share it.
 #[derive(Clone)]
@@ -42,32 +49,43 @@ impl RedisLink {
     }
 }
 
-/// The secrets of a connection, and the address that may hold one.
-#[derive(Clone, PartialEq, Eq)]
-struct ResolvedAddress {
-    address: RedisAddress,
-    password: Option<Secret>,
-    sentinel_password: Option<Secret>,
+/// Both connections.
+#[derive(Clone)]
+struct RedisLinks {
+    link: RedisLink,
+    bulk_link: RedisLink,
+    /// The primary that they lead to, if sentinels named it.
+    primary: Option<PrimaryAddress>,
 }
 
 /// The server, connected when it is needed.
 pub(in crate::store::shared) struct RedisConnection {
-    config: RedisConfig,
+    config: Arc<RedisConfig>,
     state: Mutex<ConnectionState>,
-    connecting: tokio::sync::Mutex<()>,
+    /// Held while connections are opened.
+    opening: tokio::sync::Mutex<()>,
+    settings: BackgroundReader<RedisSettings>,
+    problems: ProblemLog,
+    refreshes: AtomicU32,
 }
 
 #[derive(Default)]
 struct ConnectionState {
-    link: Option<RedisLink>,
-    bulk_link: Option<RedisLink>,
-    /// What `link` was made with.
-    resolved: Option<Arc<ResolvedAddress>>,
+    links: Option<RedisLinks>,
+    /// What the last connections were made with.
+    settings: Option<Arc<RedisSettings>>,
 }
 
 impl RedisConnection {
     pub(super) fn new(config: RedisConfig) -> Self {
-        Self { config, state: Mutex::default(), connecting: tokio::sync::Mutex::default() }
+        Self {
+            config: Arc::new(config),
+            state: Mutex::default(),
+            opening: tokio::sync::Mutex::default(),
+            settings: BackgroundReader::new(),
+            problems: ProblemLog::default(),
+            refreshes: AtomicU32::new(0),
+        }
     }
 
     pub(super) fn config(&self) -> &RedisConfig {
@@ -79,7 +97,8 @@ impl RedisConnection {
     /// # Errors
     /// `Unavailable`.
     pub(in crate::store::shared) fn link(&self) -> Result<RedisLink, StateError> {
-        self.state.lock().link.clone().ok_or(StateError::Unavailable)
+        let state = self.state.lock();
+        state.links.as_ref().map(|links| links.link.clone()).ok_or(StateError::Unavailable)
     }
 
     /// Returns the connection for large values, if there is one.
@@ -87,7 +106,8 @@ impl RedisConnection {
     /// # Errors
     /// `Unavailable`.
     pub(in crate::store::shared) fn bulk_link(&self) -> Result<RedisLink, StateError> {
-        self.state.lock().bulk_link.clone().ok_or(StateError::Unavailable)
+        let state = self.state.lock();
+        state.links.as_ref().map(|links| links.bulk_link.clone()).ok_or(StateError::Unavailable)
     }
 
     /// Returns the connection, and connects if there is none.
@@ -95,138 +115,156 @@ impl RedisConnection {
     /// # Errors
     /// Why there is no connection.
     pub(in crate::store::shared) async fn connect(&self) -> Result<RedisLink, StateError> {
-        let _connecting = self.connecting.lock().await;
         if let Ok(link) = self.link() {
             return Ok(link);
         }
-        let resolved = Arc::new(self.resolve().map_err(StateError::Failed)?);
-        let links = try_join(self.open(&resolved), self.open(&resolved)).await;
-        let (link, bulk_link) = links.map_err(|why| StateError::Failed(describe(&why)))?;
-        *self.state.lock() =
-            ConnectionState { link: Some(link.clone()), bulk_link: Some(bulk_link), resolved: Some(resolved) };
-        Ok(link)
+        let _opening = self.opening.lock().await;
+        if let Ok(link) = self.link() {
+            return Ok(link);
+        }
+        let previous = self.state.lock().settings.clone();
+        let settings = match (self.read_settings().await, &previous) {
+            (Ok(settings), _) => Arc::new(settings),
+            (Err(_), Some(previous)) => Arc::clone(previous),
+            (Err(why), None) => return Err(StateError::Failed(why)),
+        };
+        match (self.open(&settings).await, previous) {
+            (Ok(links), _) => Ok(self.use_links(links, settings)),
+            // A secret that the server does not accept yet.
+            (Err(why), Some(previous)) if previous.address.hosts == settings.address.hosts && previous != settings => {
+                self.problems.record(&why.to_string());
+                let links = self.open(&previous).await?;
+                Ok(self.use_links(links, previous))
+            }
+            (Err(why), _) => Err(why),
+        }
     }
 
     /// Drops the connections, so that the next heartbeat makes new ones.
     pub(super) fn disconnect(&self) {
-        let mut state = self.state.lock();
-        (state.link, state.bulk_link) = (None, None);
+        self.state.lock().links = None;
     }
 
-    /// Drops the connection if a secret is not the one it was made with.
-    pub(super) fn disconnect_if_secret_changed(&self) {
-        let Some(current) = self.state.lock().resolved.clone() else { return };
-        // A secret that cannot be read now may be in the middle of a change.
-        if self.resolve().is_ok_and(|resolved| resolved != *current) {
-            tracing::info!("a secret of the shared state has changed; connecting again");
-            self.disconnect();
+    /// Makes new connections if the settings have changed or the sentinels name another primary. The present ones stay until
+    /// the new ones are open.
+    pub(super) async fn refresh(&self) {
+        // Without connections, the heartbeat makes new ones with the present settings.
+        let Some(current) = self.state.lock().settings.clone().filter(|_| self.link().is_ok()) else { return };
+        let Ok(settings) = self.read_settings().await else { return };
+        if settings != *current {
+            self.replace_links(Arc::new(settings), "a secret or the address").await;
+            return;
+        }
+        self.problems.clear();
+        if self.refreshes.fetch_add(1, Relaxed).is_multiple_of(REFRESHES_PER_QUESTION)
+            && self.has_primary_moved(&current).await
+        {
+            self.replace_links(current, "the primary that the sentinels name").await;
         }
     }
 
     /// Converts an error, and drops a connection that cannot be used any more.
     pub(in crate::store::shared) fn convert_error(&self, why: &RedisError) -> StateError {
-        if needs_new_connection(why) {
+        // The client of a cluster finds a node again by itself; the other nodes stay connected meanwhile.
+        if !self.config.cluster && needs_new_connection(why) {
             self.disconnect();
         }
         StateError::Failed(describe(why))
     }
 
-    fn resolve(&self) -> Result<ResolvedAddress, String> {
-        let address = self.config.url.resolve()?;
-        let load = |secret: &Option<SecretRef>| secret.as_ref().map(SecretRef::load).transpose();
-        let password = load(&self.config.password)?.or_else(|| address.password.clone());
-        let sentinel = self.config.sentinel.as_ref().map(|sentinel| load(&sentinel.password)).transpose()?;
-        Ok(ResolvedAddress { address, password, sentinel_password: sentinel.flatten() })
+    /// Reads the settings, and reports what is wrong with them.
+    async fn read_settings(&self) -> Result<RedisSettings, String> {
+        let config = Arc::clone(&self.config);
+        let result = self.settings.read(move || RedisSettings::read(&config)).await;
+        result.inspect_err(|why| self.problems.record(why))
     }
 
-    async fn open(&self, resolved: &ResolvedAddress) -> RedisResult<RedisLink> {
-        let certificates = self.certificates()?;
-        if let Some(sentinel) = &self.config.sentinel {
-            return open_through_sentinel(sentinel, resolved, certificates).await;
-        }
-        let nodes: Vec<ConnectionInfo> = resolved.connection_infos()?;
-        if self.config.cluster {
-            let mut builder = ClusterClientBuilder::new(nodes)
-                .connection_timeout(CONNECT_TIMEOUT)
-                .response_timeout(RESPONSE_TIMEOUT)
-                // A failure is for the breaker; a failover takes longer than retries could last.
-                .retries(2);
-            if resolved.address.tls {
-                builder = builder.tls(TlsMode::Secure).certs(certificates);
+    fn use_links(&self, links: RedisLinks, settings: Arc<RedisSettings>) -> RedisLink {
+        let link = links.link.clone();
+        *self.state.lock() = ConnectionState { links: Some(links), settings: Some(settings) };
+        link
+    }
+
+    async fn replace_links(&self, settings: Arc<RedisSettings>, changed: &str) {
+        let Ok(_opening) = self.opening.try_lock() else { return };
+        match timeout(REPLACE_TIMEOUT, self.open(&settings)).await.unwrap_or(Err(StateError::Timeout)) {
+            Ok(links) => {
+                self.problems.clear();
+                self.use_links(links, settings);
+                tracing::info!("{changed} of the shared state has changed; new connections are in use");
             }
-            return Ok(RedisLink::Cluster(builder.build()?.get_async_connection().await?));
+            Err(why) => self.problems.record(&why.to_string()),
         }
-        let Some(node) = nodes.into_iter().next() else {
-            return Err(RedisError::from((redis::ErrorKind::InvalidClientConfig, "there is no host")));
+    }
+
+    async fn has_primary_moved(&self, settings: &RedisSettings) -> bool {
+        let Some(sentinel) = &self.config.sentinel else { return false };
+        // Sentinels that cannot be reached move nothing.
+        let Ok(primary) = find_primary(settings, &sentinel.master).await else { return false };
+        let links = self.state.lock().links.clone();
+        links.is_some_and(|links| links.primary.as_ref() != Some(&primary))
+    }
+
+    /// Opens both connections.
+    async fn open(&self, settings: &RedisSettings) -> Result<RedisLinks, StateError> {
+        if self.config.cluster {
+            let links = try_join(open_cluster(settings), open_cluster(settings)).await;
+            let (link, bulk_link) = links.map_err(|why| StateError::Failed(describe(&why)))?;
+            return Ok(RedisLinks { link, bulk_link, primary: None });
+        }
+        let primary = self.find_primary(settings).await.map_err(StateError::Failed)?;
+        let server = match &primary {
+            Some(primary) => settings.server_at(&primary.host, primary.port),
+            None => settings.servers().and_then(|servers| {
+                let missing = || RedisError::from((redis::ErrorKind::InvalidClientConfig, "there is no host"));
+                servers.into_iter().next().ok_or_else(missing)
+            }),
         };
-        let client =
-            if resolved.address.tls { Client::build_with_tls(node, certificates)? } else { Client::open(node)? };
-        Ok(RedisLink::Single(client.get_multiplexed_async_connection_with_config(&connection_config()).await?))
+        let opening = async {
+            let server = server?;
+            try_join(open_server(settings, server.clone()), open_server(settings, server)).await
+        };
+        let (mut connection, bulk) = opening.await.map_err(|why| StateError::Failed(describe(&why)))?;
+        verify_primary(&mut connection).await?;
+        Ok(RedisLinks { link: RedisLink::Single(connection), bulk_link: RedisLink::Single(bulk), primary })
     }
 
-    fn certificates(&self) -> RedisResult<TlsCertificates> {
-        let root_cert = self.config.ca.as_ref().map(std::fs::read).transpose()?;
-        Ok(TlsCertificates { client_tls: None::<ClientTlsConfig>, root_cert })
+    /// Returns where the sentinels say that the primary is; `None` without sentinels.
+    async fn find_primary(&self, settings: &RedisSettings) -> Result<Option<PrimaryAddress>, String> {
+        let Some(sentinel) = &self.config.sentinel else { return Ok(None) };
+        let primary = find_primary(settings, &sentinel.master).await.map_err(|why| format!("Redis: {why}"))?;
+        let hosts = vec![(primary.host.clone(), primary.port)];
+        let checked = self.config.check_address(&RedisAddress { hosts, ..settings.address.clone() });
+        checked.map_err(|why| format!("Redis: the address of the primary {why}"))?;
+        Ok(Some(primary))
     }
 }
 
-async fn open_through_sentinel(
-    sentinel: &SentinelConfig,
-    resolved: &ResolvedAddress,
-    certificates: TlsCertificates,
-) -> RedisResult<RedisLink> {
-    let address = &resolved.address;
-    let nodes = address.hosts.iter().map(|(host, port)| connection_addr(address.tls, host, *port));
-    let mut builder = SentinelClientBuilder::new(nodes, sentinel.master.clone(), SentinelServerType::Master)?
-        .set_client_to_redis_db(address.database);
-    if address.tls {
-        builder = builder
-            .set_client_to_redis_tls_mode(TlsMode::Secure)
-            .set_client_to_redis_certificates(certificates.clone())
-            .set_client_to_sentinel_tls_mode(TlsMode::Secure)
-            .set_client_to_sentinel_certificates(certificates);
+async fn open_cluster(settings: &RedisSettings) -> RedisResult<RedisLink> {
+    let mut builder = ClusterClientBuilder::new(settings.servers()?)
+        .connection_timeout(CONNECT_TIMEOUT)
+        .response_timeout(RESPONSE_TIMEOUT)
+        // A failure is for the breaker; a failover takes longer than retries could last.
+        .retries(2);
+    if settings.address.tls {
+        builder = builder.tls(TlsMode::Secure).certs(settings.certificates());
     }
-    if let Some(user) = &address.user {
-        builder = builder.set_client_to_redis_username(user);
-    }
-    if let Some(password) = &resolved.password {
-        builder = builder.set_client_to_redis_password(password.expose());
-    }
-    if let Some(password) = &resolved.sentinel_password {
-        builder = builder.set_client_to_sentinel_password(password.expose());
-    }
-    let connection = builder.build()?.get_async_connection_with_config(&connection_config()).await?;
-    Ok(RedisLink::Single(connection))
+    Ok(RedisLink::Cluster(builder.build()?.get_async_connection().await?))
 }
 
-fn connection_config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
+async fn open_server(settings: &RedisSettings, server: ConnectionInfo) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(Some(RESPONSE_TIMEOUT))
+        .set_response_timeout(Some(RESPONSE_TIMEOUT));
+    settings.client(server)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-fn connection_addr(tls: bool, host: &str, port: u16) -> ConnectionAddr {
-    if tls {
-        ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure: false, tls_params: None }
-    } else {
-        ConnectionAddr::Tcp(host.to_owned(), port)
-    }
-}
-
-impl ResolvedAddress {
-    fn connection_infos(&self) -> RedisResult<Vec<ConnectionInfo>> {
-        let mut settings = RedisConnectionInfo::default().set_db(self.address.database);
-        if let Some(user) = &self.address.user {
-            settings = settings.set_username(user);
-        }
-        if let Some(password) = &self.password {
-            settings = settings.set_password(password.expose());
-        }
-        let info = |(host, port): &(String, u16)| {
-            let addr = connection_addr(self.address.tls, host, *port);
-            Ok(addr.into_connection_info()?.set_redis_settings(settings.clone()))
-        };
-        self.address.hosts.iter().map(info).collect()
+/// Refuses a server that says that it is no primary.
+async fn verify_primary(connection: &mut MultiplexedConnection) -> Result<(), StateError> {
+    match cmd("ROLE").query_async(connection).await {
+        // A user may have no right to ask: writing to a replica fails later.
+        Ok(Role::Primary { .. }) | Err(_) => Ok(()),
+        Ok(_) => Err(StateError::Failed("Redis: the server is a replica or a sentinel, not a primary".to_owned())),
     }
 }
 

@@ -110,8 +110,8 @@ impl StateEngine for RedisEngine {
         complete.ok_or_else(|| StateError::Failed("Redis: a reply is incomplete".to_owned()))
     }
 
-    async fn refresh_secrets(&self) {
-        self.connection.disconnect_if_secret_changed();
+    async fn refresh_connection(&self) {
+        self.connection.refresh().await;
     }
 
     fn reset_connection(&self) {
