@@ -18,6 +18,7 @@ mod shared_quotas;
 mod store_context;
 mod token_account;
 mod token_accounts;
+mod trip;
 
 pub(super) use shared_limit_store::SharedLimitStore;
 

@@ -1,5 +1,7 @@
 //! The accounts of several gateways against one ideal bucket: a model of the server, random times, lost replies.
 
+mod exchanges;
+
 use super::token_account::{AccountDecision, AccountLimit, DecisionContext, DrawOutcome, TokenAccount, WaitingDraw};
 use crate::store::{TokenEntry, TokenLimit, TokenReply};
 use proptest::prelude::*;

@@ -324,6 +324,11 @@ impl TokenAccount {
         self.pending -= i64::from(tokens);
     }
 
+    /// Gives up an exchange that the server refused. Its calls are decided without the server.
+    pub(super) fn abandon_exchange(&mut self) {
+        self.in_flight = 0;
+    }
+
     /// Returns whether nothing is lost if the account is dropped: the bucket is full, or the quota's period is over.
     pub(super) fn is_idle(&self, now: u64) -> bool {
         let is_over = match self.limit {

@@ -296,7 +296,8 @@ impl StateConnection {
         let result = timeout(deadline, trip).await.unwrap_or(Err(StateError::Timeout));
         self.metrics.stores().record_operation(kind, started.elapsed(), result.is_ok());
         match &result {
-            Ok(_) => self.health.record_success(),
+            // A server that refuses the content of one request is not down.
+            Ok(_) | Err(StateError::Refused(_)) => self.health.record_success(),
             Err(why) => self.health.record_failure(&why.to_string(), *why == StateError::Unavailable),
         }
         result
