@@ -1,5 +1,6 @@
 //! Rate limits, quotas and priorities in force, resolved from the configuration: the buckets of addresses and of each
-//! tier, and the ranks of the priorities. A bucket of the previous configuration is kept if its rate is unchanged.
+//! tier, and the ranks of the priorities. Equal rates of several tiers are one rule with the same buckets, so that a caller
+//! with keys of two tiers has one bucket. A bucket of the previous configuration is kept if a rate is unchanged.
 
 use super::{
     bucket_key::{BucketKey, RateLimitKey},
@@ -37,61 +38,68 @@ pub(super) struct LimitPolicy {
     pub(super) ranks: PriorityRanks,
     default_tier: TierPolicy,
     tiers: HashMap<Box<str>, TierPolicy>,
+    buckets: BucketsByRule,
+}
+
+/// The buckets of each rule, by its id.
+type BucketsByRule = HashMap<u64, Arc<dyn RateBuckets>>;
+
+/// The buckets of a policy that is being made.
+struct PolicyBuckets<'a> {
+    by_rule: BucketsByRule,
+    /// Those of the policy in force.
+    previous: Option<&'a BucketsByRule>,
+    max_keys: usize,
+    store: &'a dyn LimitStore,
+}
+
+impl PolicyBuckets<'_> {
+    /// Returns the buckets of a rate: those that another tier has opened, those in force, or new ones.
+    fn open(&mut self, limit: LimitKind, rate: Option<Rate>) -> Option<Arc<dyn RateBuckets>> {
+        let rule = RateRule::new(limit, rate?);
+        let buckets = self.by_rule.entry(rule.id).or_insert_with(|| {
+            let in_force = self.previous.and_then(|previous| previous.get(&rule.id));
+            let scope = BucketScope::PerKey { max_keys: self.max_keys };
+            in_force.map_or_else(|| self.store.open_buckets(rule, scope), Arc::clone)
+        });
+        buckets.set_max_keys(self.max_keys);
+        Some(Arc::clone(buckets))
+    }
+}
+
+/// Returns a quota, unless it limits nothing.
+fn in_force(quota: QuotaConfig) -> Option<QuotaConfig> {
+    Some(quota).filter(|quota| *quota != QuotaConfig::default())
 }
 
 impl LimitPolicy {
     pub(super) fn new(config: &LimitConfig, previous: Option<&Self>, store: &dyn LimitStore) -> Self {
-        let reuse_or_create = |limit, rate: Option<Rate>, previous: Option<&Arc<dyn RateBuckets>>| {
-            let rate = rate?;
-            let rule = RateRule::new(limit, rate);
-            let scope = BucketScope::PerKey { max_keys: config.max_tracked_keys };
-            let buckets = previous
-                .filter(|buckets| *buckets.rule() == rule)
-                .map_or_else(|| store.open_buckets(rule, scope), Arc::clone);
-            buckets.set_max_keys(config.max_tracked_keys);
-            Some(buckets)
+        let mut buckets = PolicyBuckets {
+            by_rule: HashMap::new(),
+            previous: previous.map(|policy| &policy.buckets),
+            max_keys: config.max_tracked_keys,
+            store,
         };
-        let ranks = PriorityRanks::new(config.tiers.values());
-        let tier_policy = |caller, caller_agent, quota: QuotaConfig, previous: Option<&TierPolicy>| TierPolicy {
+        let default_tier = TierPolicy {
+            caller: buckets.open(LimitKind::Caller, config.per_caller),
+            caller_agent: buckets.open(LimitKind::CallerAgent, config.per_caller_agent),
+            quota: in_force(config.quota),
             priority: DEFAULT_PRIORITY,
-            caller: reuse_or_create(LimitKind::Caller, caller, previous.and_then(|previous| previous.caller.as_ref())),
-            caller_agent: reuse_or_create(
-                LimitKind::CallerAgent,
-                caller_agent,
-                previous.and_then(|previous| previous.caller_agent.as_ref()),
-            ),
-            quota: Some(quota).filter(|quota| *quota != QuotaConfig::default()),
         };
-        let default_tier = tier_policy(
-            config.per_caller,
-            config.per_caller_agent,
-            config.quota,
-            previous.map(|policy| &policy.default_tier),
-        );
         let mut tiers = HashMap::with_capacity(config.tiers.len());
         for (name, tier) in &config.tiers {
-            let previous_tier = previous.and_then(|policy| policy.tiers.get(&**name));
-            let tier_limits =
-                tier_policy(tier.per_caller, tier.per_caller_agent, tier.quota.unwrap_or(config.quota), previous_tier);
             let with_defaults = TierPolicy {
+                caller: buckets.open(LimitKind::Caller, tier.per_caller.or(config.per_caller)),
+                caller_agent: buckets.open(LimitKind::CallerAgent, tier.per_caller_agent.or(config.per_caller_agent)),
+                quota: in_force(tier.quota.unwrap_or(config.quota)),
                 priority: tier.priority.unwrap_or(DEFAULT_PRIORITY),
-                caller: tier_limits.caller.or_else(|| default_tier.caller.clone()),
-                caller_agent: tier_limits.caller_agent.or_else(|| default_tier.caller_agent.clone()),
-                quota: tier_limits.quota,
             };
             tiers.insert(Box::from(&**name), with_defaults);
         }
-        let address = reuse_or_create(
-            LimitKind::Address,
-            config.per_address,
-            previous.and_then(|policy| policy.address.as_ref()),
-        );
-        let search = reuse_or_create(
-            LimitKind::Search,
-            config.per_caller_search,
-            previous.and_then(|policy| policy.search.as_ref()),
-        );
-        Self { config: config.clone(), address, search, ranks, tiers, default_tier }
+        let address = buckets.open(LimitKind::Address, config.per_address);
+        let search = buckets.open(LimitKind::Search, config.per_caller_search);
+        let ranks = PriorityRanks::new(config.tiers.values());
+        Self { config: config.clone(), address, search, ranks, default_tier, tiers, buckets: buckets.by_rule }
     }
 
     pub(super) fn tier(&self, name: Option<&str>) -> &TierPolicy {
@@ -138,21 +146,9 @@ impl LimitPolicy {
         LimitDraw::from_caller_buckets(NonZeroU32::MIN, buckets)
     }
 
-    /// Returns every bucket. A bucket that several tiers share occurs once for each of them.
-    fn buckets_of_all_tiers(&self) -> impl Iterator<Item = &Arc<dyn RateBuckets>> {
-        let tiers = std::iter::once(&self.default_tier).chain(self.tiers.values());
-        self.address
-            .iter()
-            .chain(&self.search)
-            .chain(tiers.flat_map(|policy| policy.caller.iter().chain(&policy.caller_agent)))
-    }
-
-    /// Returns every bucket once.
+    /// Returns the buckets of every rule.
     pub(super) fn buckets(&self) -> impl Iterator<Item = &Arc<dyn RateBuckets>> {
-        let default_buckets = move || self.default_tier.caller.iter().chain(&self.default_tier.caller_agent);
-        let is_not_default =
-            move |bucket: &&Arc<dyn RateBuckets>| !default_buckets().any(|default| Arc::ptr_eq(default, bucket));
-        self.buckets_of_all_tiers().filter(is_not_default).chain(default_buckets())
+        self.buckets.values()
     }
 
     pub(super) fn has_monthly_quota(&self) -> bool {

@@ -29,7 +29,7 @@ pub use shared::{
     ValueChanges, ValueKey, ValueKind, inspect_state,
 };
 #[cfg(test)]
-pub use shared::{FakeBehavior, FakeServer};
+pub use shared::{FakeBehavior, FakeServer, FakeTokens};
 pub use store_connections::StoreConnections;
 pub use store_inspection::{StoreProblem, StoreSchema, inspect_store};
 pub use store_opening::{StoreLocation, check_location, open_documents, open_tasks};

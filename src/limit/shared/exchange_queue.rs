@@ -47,6 +47,11 @@ impl<A> ExchangeQueue<A> {
         self.drawing.lock().is_empty() && self.settling.lock().is_empty()
     }
 
+    /// Returns whether calls wait, or at least `full` accounts have tokens to settle.
+    pub(super) fn has_calls_or(&self, full: usize) -> bool {
+        !self.drawing.lock().is_empty() || self.settling.lock().len() >= full
+    }
+
     /// Asks the exchanger to settle everything and to send `()` then.
     pub(super) fn request_flush(&self, done: SyncSender<()>) {
         self.flushes.lock().push(done);

@@ -3,12 +3,12 @@
 
 use super::{
     store_context::StoreContext,
-    token_account::{QueueState, WaitingDraw},
-    token_accounts::QueuedAccount,
+    token_account::QueueState,
+    trip::{MAX_BATCH, PreparedEntry, SentAccount, Trip},
 };
-use crate::store::{StateError, TokenBatch, TokenEntry, TokenReply, TripKind};
+use crate::store::{StateError, TripKind};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     convert::Infallible,
     sync::{Arc, mpsc::SyncSender},
     time::Duration,
@@ -19,56 +19,28 @@ use tokio::time::{MissedTickBehavior, interval};
 const SETTLE_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of accounts of one trip.
 const MAX_ACCOUNTS: usize = 1_024;
-/// Maximum number of accounts that the server handles without a break for others.
-const MAX_BATCH: usize = 256;
-
-/// An account in a trip, with the calls that wait for its reply.
-struct SentAccount {
-    account: QueuedAccount,
-    draws: Vec<WaitingDraw>,
-}
-
-/// The batches of a trip, and their accounts in the same order.
-#[derive(Default)]
-struct Trip {
-    batches: Vec<TokenBatch>,
-    accounts: Vec<Vec<SentAccount>>,
-}
-
-/// What one account sends.
-struct PreparedEntry {
-    shard: u8,
-    entry: TokenEntry,
-    account: SentAccount,
-}
-
-impl Trip {
-    /// Adds an entry to the last batch, or to a new one if that is full or of another shard.
-    fn push(&mut self, prepared: PreparedEntry, next_sequence: impl FnOnce(u8) -> u64) {
-        let PreparedEntry { shard, entry, account } = prepared;
-        let fits = |batch: &&mut TokenBatch| batch.shard == shard && batch.entries.len() < MAX_BATCH;
-        if let (Some(batch), Some(accounts)) = (self.batches.last_mut().filter(fits), self.accounts.last_mut()) {
-            batch.entries.push(entry);
-            accounts.push(account);
-            return;
-        }
-        self.batches.push(TokenBatch { sequence: next_sequence(shard), shard, entries: vec![entry] });
-        self.accounts.push(vec![account]);
-    }
-}
+/// Trips after which threads that wait for a flush are looked at.
+const MAX_TRIPS_IN_A_ROW: usize = 16;
 
 /// The task that makes the trips.
 pub(super) struct Exchanger {
     context: Arc<StoreContext>,
     /// Number of the last batch of each shard.
     sequences: HashMap<u8, u64>,
-    /// A trip without a reply, which is sent again before others: the server may have applied it.
-    unanswered: Option<Trip>,
+    /// Trips that are sent before others: those without a reply, which the server may have applied, and the parts of one
+    /// that it refused.
+    backlog: VecDeque<Trip>,
+    has_reported_refusal: bool,
 }
 
 impl Exchanger {
     pub(super) fn new(context: &Arc<StoreContext>) -> Self {
-        Self { context: Arc::clone(context), sequences: HashMap::new(), unanswered: None }
+        Self {
+            context: Arc::clone(context),
+            sequences: HashMap::new(),
+            backlog: VecDeque::new(),
+            has_reported_refusal: false,
+        }
     }
 
     /// Makes trips for as long as it is polled.
@@ -82,10 +54,24 @@ impl Exchanger {
                 () = context.queue.woken() => false,
             };
             let flushes = context.queue.take_flushes();
-            // An error leaves everything in the queue.
-            let _ = self.exchange(is_tick || !flushes.is_empty()).await;
+            self.make_trips(is_tick || !flushes.is_empty()).await;
             self.flush(flushes).await;
         }
+    }
+
+    /// Makes a trip, and further ones while calls wait, or so many accounts that they fill a trip.
+    async fn make_trips(&mut self, with_settling: bool) {
+        for _ in 0..MAX_TRIPS_IN_A_ROW {
+            // An error leaves everything in the queue.
+            let is_answered = self.exchange(with_settling).await.is_ok();
+            if !is_answered || !self.context.queue.has_calls_or(self.max_accounts()) {
+                return;
+            }
+        }
+    }
+
+    fn max_accounts(&self) -> usize {
+        MAX_ACCOUNTS.min(MAX_BATCH * usize::from(self.context.state.shards()))
     }
 
     /// Settles everything, if the server answers, and tells the threads that wait for it.
@@ -93,8 +79,8 @@ impl Exchanger {
         if flushes.is_empty() {
             return;
         }
-        while (self.unanswered.is_some() || !self.context.queue.is_empty()) && self.exchange(true).await.is_ok() {}
-        if self.unanswered.is_none() && self.context.queue.is_empty() {
+        while !self.is_done() && self.exchange(true).await.is_ok() {}
+        if self.is_done() {
             for done in flushes {
                 // A thread that waits no more needs no answer.
                 let _ = done.try_send(());
@@ -102,64 +88,99 @@ impl Exchanger {
         }
     }
 
-    /// Makes one trip, if there is anything to send; before it, the one that had no reply.
+    fn is_done(&self) -> bool {
+        self.backlog.is_empty() && self.context.queue.is_empty()
+    }
+
+    /// Makes one trip, if there is anything to send; before it, those of the backlog.
     async fn exchange(&mut self, with_settling: bool) -> Result<(), StateError> {
         if !self.context.state.is_available_for(TripKind::Tokens) {
             self.abandon_draws();
             return Err(StateError::Unavailable);
         }
-        if let Some(mut trip) = self.unanswered.take() {
-            // Their calls were decided without the server.
-            trip.batches.iter_mut().flat_map(|batch| &mut batch.entries).for_each(|entry| entry.drawn = 0);
+        self.send_backlog().await?;
+        let trip = self.next_trip(with_settling);
+        if !trip.is_empty() {
+            self.backlog.push_back(trip);
+        }
+        self.send_backlog().await
+    }
+
+    async fn send_backlog(&mut self) -> Result<(), StateError> {
+        while let Some(trip) = self.backlog.pop_front() {
             self.make_trip(trip).await?;
         }
-        let trip = self.next_trip(with_settling);
-        if trip.batches.is_empty() { Ok(()) } else { self.make_trip(trip).await }
+        Ok(())
     }
 
     async fn make_trip(&mut self, mut trip: Trip) -> Result<(), StateError> {
+        let sequences = &mut self.sequences;
+        trip.number_batches(|shard| {
+            let sequence = sequences.entry(shard).or_default();
+            *sequence += 1;
+            *sequence
+        });
         let sent_at = self.context.now().now;
-        match self.context.state.exchange_tokens(&trip.batches).await {
+        match self.context.state.exchange_tokens(trip.batches()).await {
             Ok(replies) => {
-                for (accounts, replies) in trip.accounts.into_iter().zip(replies) {
-                    apply_replies(accounts, &replies, sent_at);
+                for (SentAccount { account: (accounts, key), draws }, reply) in trip.into_replies(replies) {
+                    // Refunded tokens are settled next.
+                    accounts.revisit(key, |account| account.finish_exchange(reply, draws, sent_at));
                 }
                 Ok(())
             }
+            Err(StateError::Refused(why)) => {
+                self.divide(trip, &why);
+                Ok(())
+            }
             Err(why) => {
-                // The calls learn at once that there is no reply.
-                trip.accounts.iter_mut().flatten().for_each(|sent| sent.draws.clear());
-                self.unanswered = Some(trip);
+                trip.abandon_draws();
+                self.backlog.push_front(trip);
                 Err(why)
             }
+        }
+    }
+
+    /// Sends the parts of a trip that the server refused, until the entry is found that it does not accept. That one is
+    /// dropped, so that it does not stop the others.
+    fn divide(&mut self, trip: Trip, why: &str) {
+        if trip.entry_count() > 1 {
+            trip.divide().into_iter().rev().for_each(|part| self.backlog.push_front(part));
+            return;
+        }
+        for SentAccount { account: (accounts, key), .. } in trip.into_accounts() {
+            if !std::mem::replace(&mut self.has_reported_refusal, true) {
+                tracing::error!(
+                    error = why,
+                    entry = format_args!("{:032x}", key.id),
+                    "the shared state refused the count of a limit: some calls of it are not counted (report this error; \
+                     it is logged once)"
+                );
+            }
+            accounts.revisit(key, |account| account.abandon_exchange());
         }
     }
 
     /// Takes accounts from the queue, and makes batches of what they have to send.
     fn next_trip(&mut self, with_settling: bool) -> Trip {
         let context = self.context.now();
-        let queued = self.context.queue.take(MAX_ACCOUNTS, with_settling);
-        let mut entries = Vec::with_capacity(queued.len());
-        for account in queued {
+        let mut trip = Trip::default();
+        for account in self.context.queue.take(self.max_accounts(), with_settling) {
             let (accounts, key) = &account;
+            let shard = self.context.state.shard_of(key.hash);
+            if !trip.accepts(shard, key.id) {
+                // The next trip takes it. An id can occur twice: an account is queued again while its calls go on, and that
+                // of a rate that was removed and came back has a successor.
+                accounts.revisit(*key, |account| account.queue_state = QueueState::Idle);
+                continue;
+            }
             let begun = accounts.visit_existing(*key, |account| {
                 account.queue_state = QueueState::Idle;
                 account.begin_exchange(context)
             });
             if let Some((entry, draws)) = begun.flatten() {
-                let shard = self.context.state.shard_of(key.hash);
-                entries.push(PreparedEntry { shard, entry, account: SentAccount { account, draws } });
+                trip.push(shard, PreparedEntry { entry, sent: SentAccount { account, draws } });
             }
-        }
-        entries.sort_by_key(|prepared| prepared.shard);
-        let mut trip = Trip::default();
-        for prepared in entries {
-            let sequences = &mut self.sequences;
-            trip.push(prepared, |shard| {
-                let sequence = sequences.entry(shard).or_default();
-                *sequence += 1;
-                *sequence
-            });
         }
         trip
     }
@@ -172,12 +193,5 @@ impl Exchanger {
                 account.abandon_draws();
             });
         }
-    }
-}
-
-fn apply_replies(accounts: Vec<SentAccount>, replies: &[TokenReply], sent_at: u64) {
-    for (SentAccount { account: (accounts, key), draws }, reply) in accounts.into_iter().zip(replies) {
-        // Refunded tokens are settled next.
-        accounts.revisit(key, |account| account.finish_exchange(*reply, draws, sent_at));
     }
 }

@@ -116,8 +116,8 @@ impl<A: Borrow<Arc<TokenAccounts>>> LimitPart<A> {
     }
 
     /// Gives back acquired tokens.
-    pub(super) fn refund(&self, count: u32, context: DecisionContext) {
-        self.accounts.borrow().visit(self.key, self.limit, |account| account.refund(count, context));
+    pub(super) fn refund(&self, count: u32) {
+        self.accounts.borrow().visit(self.key, self.limit, |account| account.refund(count));
     }
 
     /// Draws `count` tokens from the server; 0 only reads the level.

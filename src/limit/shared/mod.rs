@@ -12,12 +12,14 @@
 mod exchange_queue;
 mod exchanger;
 mod limit_part;
+mod local_part;
 mod shared_buckets;
 mod shared_limit_store;
 mod shared_quotas;
 mod store_context;
 mod token_account;
 mod token_accounts;
+mod trip;
 
 pub(super) use shared_limit_store::SharedLimitStore;
 

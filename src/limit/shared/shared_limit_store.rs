@@ -118,7 +118,7 @@ impl SharedLimitStore {
                 LocalDecision::Unavailable => Some(LimitRefusal::StoreUnavailable(part.limit())),
             };
             let before = self.parts(draw).take(at).enumerate().filter(|(at, _)| acquired >> at & 1 == 1);
-            before.for_each(|(_, part)| part.refund(draw.count.get(), context));
+            before.for_each(|(_, part)| part.refund(draw.count.get()));
             return refusal.map(Err);
         }
         Some(Ok(tightest))
@@ -158,8 +158,7 @@ impl SharedLimitStore {
         match refusal {
             None => Ok(tightest),
             Some(refusal) => {
-                let context = self.context.now();
-                acquired.iter().for_each(|part| part.refund(count, context));
+                acquired.iter().for_each(|part| part.refund(count));
                 Err(refusal)
             }
         }
@@ -227,8 +226,7 @@ impl LimitStore for SharedLimitStore {
     }
 
     fn refund<'a>(&'a self, draw: &LimitDraw<'_>) -> StoreAnswer<'a, ()> {
-        let context = self.context.now();
-        self.parts(draw).for_each(|part| part.refund(draw.count.get(), context));
+        self.parts(draw).for_each(|part| part.refund(draw.count.get()));
         StoreAnswer::Ready(())
     }
 

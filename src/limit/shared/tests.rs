@@ -1,5 +1,7 @@
 //! The accounts of several gateways against one ideal bucket: a model of the server, random times, lost replies.
 
+mod exchanges;
+
 use super::token_account::{AccountDecision, AccountLimit, DecisionContext, DrawOutcome, TokenAccount, WaitingDraw};
 use crate::store::{TokenEntry, TokenLimit, TokenReply};
 use proptest::prelude::*;
@@ -306,9 +308,45 @@ fn a_part_of_a_limit_is_as_full_as_the_whole_was() {
     let away = DecisionContext { is_available: false, ..context };
     let granted = (0..20).filter(|_| matches!(account.acquire(1, away), AccountDecision::Granted { .. })).count();
     assert_eq!(granted, 5, "a third of the fifteen tokens that were left");
-    account.refund(2, away);
+    account.refund(2);
     let granted = (0..20).filter(|_| matches!(account.acquire(1, away), AccountDecision::Granted { .. })).count();
     assert_eq!(granted, 2, "refunded tokens are those of the part");
+}
+
+#[test]
+fn a_part_is_settled_as_it_was_divided_whatever_number_of_gateways_is_known_then() {
+    // When the server is back, the first gateway counts one, the next one two.
+    for known_gateways in [1, 2, 3, 9] {
+        let (mut account, context) = account_and_context();
+        for _ in 0..4 {
+            assert!(matches!(account.acquire(1, context), AccountDecision::Granted { .. }));
+        }
+        let (entry, _) = account.begin_exchange(context).unwrap();
+        account.finish_exchange(TokenReply { granted: 0, level: 4_000_000 }, Vec::new(), context.now);
+        assert!(matches!(account.acquire(1, context), AccountDecision::Granted { .. }));
+        let away = DecisionContext { is_available: false, ..context };
+        let granted = (0..20).filter(|_| matches!(account.acquire(1, away), AccountDecision::Granted { .. })).count();
+        assert_eq!(granted, 17, "a third of the 56 tokens that were left, without the unsettled one");
+        let back = DecisionContext { gateways: known_gateways, ..context };
+        assert_eq!(entry.settled + account.begin_exchange(back).unwrap().0.settled, 4 + 1 + 17, "{known_gateways}");
+    }
+}
+
+#[test]
+fn tokens_of_an_exchange_without_a_reply_are_settled_once_after_an_outage() {
+    let (mut account, context) = account_and_context();
+    for _ in 0..3 {
+        account.acquire(1, context);
+    }
+    assert_eq!(account.begin_exchange(context).unwrap().0.settled, 3);
+    account.acquire(1, context);
+    let away = DecisionContext { is_available: false, ..context };
+    for _ in 0..5 {
+        assert!(matches!(account.acquire(1, away), AccountDecision::Granted { .. }));
+    }
+    // The trip is repeated before anything else is sent.
+    account.finish_exchange(TokenReply { granted: 0, level: 3_000_000 }, Vec::new(), context.now);
+    assert_eq!(account.begin_exchange(context).unwrap().0.settled, 1 + 5);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Levels are in units: nanoseconds until a bucket is full, where a token is its refill interval; calls of a quota, where
 //! a token is one.
 
+use super::local_part::{DividedBucket, LocalPart, UnsettledTokens};
 use crate::store::{TokenEntry, TokenLimit, TokenReply};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -85,9 +86,8 @@ pub(super) struct TokenAccount {
     pending: i64,
     /// Tokens that were sent and are not confirmed.
     in_flight: i64,
-    /// While the server is away: the time at which this gateway's part of the bucket is full. Of a quota only whether
-    /// there is a value counts.
-    fallback: Option<u64>,
+    /// This gateway's part of a bucket while the server is away. A part of a quota needs no state of its own.
+    fallback: Option<LocalPart>,
     waiting: Vec<WaitingDraw>,
     pub(super) queue_state: QueueState,
 }
@@ -159,7 +159,7 @@ impl TokenAccount {
         if !context.is_available {
             return self.acquire_locally(count, context);
         }
-        self.leave_fallback(context);
+        self.leave_fallback(context.now);
         let (level, capacity) = (self.level(context.now), self.limit.capacity());
         let after = level + self.limit.unit() * i128::from(count);
         if after > capacity {
@@ -190,27 +190,19 @@ impl TokenAccount {
 
     /// Spends `count` tokens of this gateway's part of the limit, without the server.
     pub(super) fn acquire_locally(&mut self, count: u32, context: DecisionContext) -> AccountDecision {
-        let gateways = i128::from(context.gateways);
-        let AccountLimit::Rate { refill_interval, .. } = self.limit else {
-            self.fallback = Some(0);
+        let DecisionContext { now, gateways, .. } = context;
+        let AccountLimit::Rate { refill_interval, burst } = self.limit else {
             return self.acquire_local_quota(count, context);
         };
-        // The part gains a token in the time in which the whole bucket gains one for each gateway.
-        let unit = i128::from(refill_interval) * gateways;
-        let tokens = (i128::from(self.limit.max()) / gateways).max(1);
-        let level = match self.fallback {
-            Some(full_at) => i128::from(full_at.saturating_sub(context.now)),
-            // The part is as full as the whole bucket.
-            None => self.level(context.now).min(tokens * unit),
-        };
-        let after = level + unit * i128::from(count);
-        let (new_level, decision) = if after > tokens * unit {
-            let retry_after = (i128::from(count) <= tokens).then(|| to_duration(after - tokens * unit));
-            (level, AccountDecision::Refused { remaining: to_u64((tokens * unit - level) / unit), retry_after })
-        } else {
-            (after, AccountDecision::Granted { remaining: to_u64((tokens * unit - after) / unit) })
-        };
-        self.fallback = Some(context.now.saturating_add(to_u64(new_level)));
+        let mut part = self.fallback.unwrap_or_else(|| {
+            let unsettled = UnsettledTokens { pending: self.pending, in_flight: self.in_flight };
+            // The part counts them from now on.
+            self.pending = self.pending.min(0);
+            let bucket = DividedBucket { refill_interval, burst, gateways };
+            LocalPart::new(bucket, self.known_level(now), unsettled, now)
+        });
+        let decision = part.acquire(count, now);
+        self.fallback = Some(part);
         decision
     }
 
@@ -226,14 +218,10 @@ impl TokenAccount {
     }
 
     /// Counts again for all gateways: what was spent of this gateway's part and is not refilled is to be settled.
-    fn leave_fallback(&mut self, context: DecisionContext) {
-        let Some(full_at) = self.fallback.take() else { return };
-        let AccountLimit::Rate { refill_interval, .. } = self.limit else { return };
-        let gateways = i128::from(context.gateways);
-        let unit = i128::from(refill_interval);
-        let local = i128::from(full_at.saturating_sub(context.now)).div_euclid(unit * gateways);
-        let shared = self.known_level(context.now) / (unit * gateways);
-        self.pending = i64::try_from(local - shared - i128::from(self.in_flight)).unwrap_or(i64::MAX).max(0);
+    fn leave_fallback(&mut self, now: u64) {
+        if let Some(part) = self.fallback.take() {
+            self.pending += part.unsettled(now);
+        }
     }
 
     /// Adds a call that waits for the server.
@@ -247,13 +235,10 @@ impl TokenAccount {
     }
 
     /// Gives back tokens that were spent.
-    pub(super) fn refund(&mut self, count: u32, context: DecisionContext) {
-        match (&mut self.fallback, self.limit) {
-            (Some(full_at), AccountLimit::Rate { refill_interval, .. }) => {
-                let nanos = i128::from(refill_interval) * i128::from(context.gateways) * i128::from(count);
-                *full_at = full_at.saturating_sub(to_u64(nanos));
-            }
-            _ => self.pending -= i64::from(count),
+    pub(super) fn refund(&mut self, count: u32) {
+        match &mut self.fallback {
+            Some(part) => part.refund(count),
+            None => self.pending -= i64::from(count),
         }
     }
 
@@ -277,7 +262,7 @@ impl TokenAccount {
 
     /// Returns what to send to the server, and the calls that wait for the reply. `None` if there is nothing.
     pub(super) fn begin_exchange(&mut self, context: DecisionContext) -> Option<(TokenEntry, Vec<WaitingDraw>)> {
-        self.leave_fallback(context);
+        self.leave_fallback(context.now);
         if self.pending == 0 && self.waiting.is_empty() {
             return None;
         }
@@ -322,6 +307,11 @@ impl TokenAccount {
             }
         }
         self.pending -= i64::from(tokens);
+    }
+
+    /// Gives up an exchange that the server refused. Its calls are decided without the server.
+    pub(super) fn abandon_exchange(&mut self) {
+        self.in_flight = 0;
     }
 
     /// Returns whether nothing is lost if the account is dropped: the bucket is full, or the quota's period is over.

@@ -64,6 +64,23 @@ fn r5_a_tier_replaces_the_limits_it_sets_and_keeps_the_rest() {
 }
 
 #[test]
+fn equal_rates_of_tiers_are_one_bucket_which_a_reload_keeps() {
+    let gold = |gold: &str| json!({"per_caller": "3/h", "max_share": 1, "tiers": {"gold": {"per_caller": gold}}});
+    let limits = fixture(gold("3/h"));
+    let agent = limits.agent("a");
+    let call = |tier| {
+        let key = RateLimitKey::for_caller("c", tier);
+        ready(limits.limits.acquire_for_calls(&agent, &key, NonZeroU32::MIN)).is_ok()
+    };
+    assert!(call(None) && call(Some("gold")));
+    limits.limits.reconfigure(&config(gold("9/h"))).unwrap();
+    assert!(call(Some("gold")), "another rate is another bucket");
+    limits.limits.reconfigure(&config(gold("3/h"))).unwrap();
+    assert!(call(Some("gold")));
+    assert!(!call(None) && !call(Some("gold")), "three calls in all");
+}
+
+#[test]
 fn r5_addresses_are_limited_first_and_ipv6_by_network() {
     let limits = fixture(json!({"per_address": "3/h"}));
     let admitted = |peers: &[&str]| {

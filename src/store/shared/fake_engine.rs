@@ -3,6 +3,7 @@
 
 use super::{
     fake_logs::FakeLogs,
+    fake_tokens::FakeTokens,
     idempotency_engine::{
         ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, IdempotencyEngine, KeyClaim, KeyReply, KeyShard,
         OutcomeReply, OutcomeRequest, ShardReply, UpkeepReply, UpkeepRequest,
@@ -59,6 +60,7 @@ struct FakeData {
 pub struct FakeServer {
     data: Mutex<FakeData>,
     logs: Mutex<FakeLogs>,
+    tokens: Mutex<FakeTokens>,
     started: Instant,
 }
 
@@ -66,7 +68,12 @@ impl FakeServer {
     /// Starts an empty server.
     pub fn start() -> Arc<Self> {
         let data = FakeData { behavior: FakeBehavior::Answers, epoch: 1, keys: HashMap::new(), lookups: 0 };
-        Arc::new(Self { data: Mutex::new(data), logs: Mutex::default(), started: Instant::now() })
+        Arc::new(Self {
+            data: Mutex::new(data),
+            logs: Mutex::default(),
+            tokens: Mutex::default(),
+            started: Instant::now(),
+        })
     }
 
     /// Opens the state as one more gateway.
@@ -107,7 +114,13 @@ impl FakeServer {
         change(&mut self.logs.lock())
     }
 
-    fn now(&self) -> Duration {
+    /// Changes the tokens of limits.
+    pub fn with_tokens<T>(&self, change: impl FnOnce(&mut FakeTokens) -> T) -> T {
+        change(&mut self.tokens.lock())
+    }
+
+    /// Returns the server's clock.
+    pub fn now(&self) -> Duration {
         Duration::from_secs(1_800_000_000) + self.started.elapsed()
     }
 
@@ -350,8 +363,12 @@ impl StateEngine for FakeEngine {
         Ok(())
     }
 
-    async fn exchange_tokens(&self, _gateway: &str, _batches: &[TokenBatch]) -> StateResult<Vec<Vec<TokenReply>>> {
-        Err(StateError::Unavailable)
+    async fn exchange_tokens(&self, gateway: &str, batches: &[TokenBatch]) -> StateResult<Vec<Vec<TokenReply>>> {
+        if self.is_failing() {
+            return self.answer(Vec::new()).await;
+        }
+        let replies = self.0.tokens.lock().exchange(gateway, batches, self.0.now());
+        self.answer(replies).await?
     }
 
     async fn refresh_connection(&self) {}

@@ -11,6 +11,8 @@ mod config;
 mod fake_engine;
 #[cfg(test)]
 mod fake_logs;
+#[cfg(test)]
+mod fake_tokens;
 mod gateway_count;
 mod idempotency_engine;
 mod idempotency_records;
@@ -36,6 +38,8 @@ mod value_kind;
 pub use config::{RedisConfig, SentinelConfig, StateConfig};
 #[cfg(test)]
 pub use fake_engine::{FakeBehavior, FakeServer};
+#[cfg(test)]
+pub use fake_tokens::FakeTokens;
 pub use idempotency_engine::{
     ClaimRelease, ClaimReply, ClaimRequest, ExtensionReply, KeyBounds, KeyClaim, KeyReply, KeyShard, OutcomeReply,
     OutcomeRequest, ShardReply, UpkeepReply, UpkeepRequest,

@@ -84,7 +84,8 @@ impl StateConnection {
         }
         let result = self.make_trip(scope.kind.store(), deadline, trip).await;
         match &result {
-            Ok(_) => self.health.record_success(scope),
+            // A server that refuses the content of one request is not down.
+            Ok(_) | Err(StateError::Refused(_)) => self.health.record_success(scope),
             Err(why) => {
                 if self.health.record_failure(scope, deadline, why) {
                     self.set_all_up(false);

@@ -9,6 +9,10 @@ pub enum StateError {
     /// The server cannot be reached, or refused the request.
     #[error("{0}")]
     Failed(String),
+    /// The server answers, and does not accept the content of the request. It applied nothing of it, and would refuse it
+    /// again.
+    #[error("{0}")]
+    Refused(String),
     /// Nothing was sent, because the circuit breaker is open.
     #[error("the server of the shared state is unavailable")]
     Unavailable,

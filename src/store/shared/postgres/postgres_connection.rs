@@ -98,10 +98,17 @@ pub(super) fn needs_new_connection(why: &Error) -> bool {
     CODES.contains(code)
 }
 
+/// Returns whether the server refuses the values of the statement: errors of cardinality, of data and of constraints.
+fn refuses_values(why: &Error) -> bool {
+    const CLASSES: [&str; 3] = ["21", "22", "23"];
+    why.code().is_some_and(|code| CLASSES.iter().any(|class| code.code().starts_with(class)))
+}
+
 /// Converts an error with its source: the crate's own text omits the message of the server.
 pub(super) fn describe(why: &Error) -> StateError {
-    StateError::Failed(match why.source() {
+    let text = match why.source() {
         Some(source) => format!("PostgreSQL: {why}: {source}"),
         None => format!("PostgreSQL: {why}"),
-    })
+    };
+    if refuses_values(why) { StateError::Refused(text) } else { StateError::Failed(text) }
 }

@@ -9,7 +9,11 @@ local EPOCH = 1700000000
 local time = redis.call('TIME')
 local now = (tonumber(time[1]) - EPOCH) * 1000000 + tonumber(time[2])
 local sequence = tonumber(ARGV[1])
-local is_new = sequence > tonumber(redis.call('GET', KEYS[1]) or '0')
+-- A value that this script did not write counts as absent, and is overwritten: an error would leave the batch half applied.
+local function stored_number(key)
+    return tonumber(redis.pcall('GET', key) or nil)
+end
+local is_new = sequence > (stored_number(KEYS[1]) or 0)
 if is_new then
     redis.call('SET', KEYS[1], ARGV[1], 'PX', 3600000)
 end
@@ -17,7 +21,7 @@ local max_level, replies, at = tonumber(ARGV[2]), {}, 1
 for entry = 1, #KEYS - 1 do
     local key, interval, max, settled, drawn, known, lifetime = KEYS[entry + 1]
     interval, max, settled, drawn, known, lifetime, at = struct.unpack('<dI8i8I4I8I8', ARGV[3], at)
-    local stored = tonumber(redis.call('GET', key) or nil)
+    local stored = stored_number(key)
     local granted, level = 0, 0
     if not is_new then
         settled, drawn = 0, 0

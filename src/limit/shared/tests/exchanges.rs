@@ -1,0 +1,108 @@
+//! Gateways with their exchangers against a server in memory, in virtual time.
+
+use crate::{
+    limit::{AgentLimitSettings, AgentLimits, BucketKey, CallLimiter, LimitConfig, RateLimitKey, RateRule},
+    store::{FakeServer, TokenLimit},
+    telemetry::{LimitKind, Metrics},
+};
+use serde_json::{Value, json};
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use tokio::time::sleep;
+
+/// Long enough for several trips.
+const SOON: Duration = Duration::from_millis(300);
+
+/// One gateway.
+struct Gateway {
+    limits: CallLimiter,
+    agent: Arc<AgentLimits>,
+}
+
+impl Gateway {
+    async fn open(server: &Arc<FakeServer>, limits: Value) -> Self {
+        let state = server.open().await;
+        let limits = CallLimiter::with_shared_state(&config(limits), Metrics::new().unwrap(), &state).unwrap();
+        let agent = limits.register_agent(&"a".parse().unwrap(), AgentLimitSettings::default());
+        Self { limits, agent }
+    }
+
+    async fn call(&self, caller: &str, tier: Option<&str>) -> bool {
+        let key = RateLimitKey::for_caller(caller, tier);
+        self.limits.acquire_for_calls(&self.agent, &key, NonZeroU32::MIN).await.is_ok()
+    }
+}
+
+fn config(limits: Value) -> LimitConfig {
+    serde_json::from_value(limits).unwrap()
+}
+
+fn id_of(rate: &str, caller: &str) -> u128 {
+    let rule = RateRule::new(LimitKind::Caller, rate.parse().unwrap());
+    u128::from(rule.id) << 64 | u128::from(BucketKey::for_caller(caller).hash())
+}
+
+/// Returns how many calls of a caller the server has counted.
+fn counted(server: &FakeServer, rate: &str, caller: &str) -> u64 {
+    let rule = RateRule::new(LimitKind::Caller, rate.parse().unwrap());
+    let limit = TokenLimit::Rate { refill_interval: rule.refill_interval, burst: rule.burst.get() };
+    server.with_tokens(|tokens| tokens.used(id_of(rate, caller), limit, server.now()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_with_keys_of_two_tiers_with_equal_rates_has_one_bucket() {
+    let server = FakeServer::start();
+    let tiers = json!({"gold": {"per_caller": "400/d"}, "silver": {"per_caller": "400/d"}});
+    let gateway = Gateway::open(&server, json!({"per_caller": "400/d", "tiers": tiers})).await;
+    for tier in [None, Some("gold"), Some("silver")] {
+        for _ in 0..10 {
+            assert!(gateway.call("c", tier).await);
+        }
+    }
+    sleep(SOON).await;
+    assert_eq!(counted(&server, "400/d", "c"), 30);
+    assert_eq!(server.with_tokens(|tokens| tokens.trips().to_vec()), [1], "one account settled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_that_is_removed_and_comes_back_is_counted_once() {
+    let server = FakeServer::start();
+    let gateway = Gateway::open(&server, json!({"per_caller": "400/d"})).await;
+    for rate in ["400/d", "500/d", "400/d"] {
+        gateway.limits.reconfigure(&config(json!({"per_caller": rate}))).unwrap();
+        for _ in 0..10 {
+            assert!(gateway.call("c", None).await);
+        }
+    }
+    sleep(SOON).await;
+    assert_eq!((counted(&server, "400/d", "c"), counted(&server, "500/d", "c")), (20, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_entry_that_the_server_refuses_does_not_stop_the_others() {
+    let server = FakeServer::start();
+    let gateway = Gateway::open(&server, json!({"per_caller": "400/d"})).await;
+    server.with_tokens(|tokens| tokens.refuse(id_of("400/d", "caller-7")));
+    for round in 1..=3 {
+        for caller in 0..40 {
+            assert!(gateway.call(&format!("caller-{caller}"), None).await);
+        }
+        sleep(SOON).await;
+        for caller in (0..40).filter(|caller| *caller != 7) {
+            assert_eq!(counted(&server, "400/d", &format!("caller-{caller}")), round, "caller {caller}");
+        }
+    }
+    let trips = server.with_tokens(|tokens| tokens.trips().len());
+    sleep(SOON).await;
+    assert_eq!(server.with_tokens(|tokens| tokens.trips().len()), trips, "the refused entry is not repeated");
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_accounts_than_a_trip_has_room_for_are_settled_without_waiting_for_ticks() {
+    let server = FakeServer::start();
+    let gateway = Gateway::open(&server, json!({"per_caller": "400/d"})).await;
+    for caller in 0..3_000 {
+        assert!(gateway.call(&caller.to_string(), None).await);
+    }
+    sleep(Duration::from_millis(15)).await;
+    assert!(server.with_tokens(|tokens| tokens.ids().len()) > 2_500);
+}
