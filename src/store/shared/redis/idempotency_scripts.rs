@@ -1,6 +1,9 @@
 //! The scripts of idempotency keys, and how their arguments and replies are written.
 
-use super::redis_script::{RedisScript, ScriptArguments};
+use super::{
+    outcome_reads::MAX_INLINE_OUTCOME,
+    redis_script::{RedisScript, ScriptArguments},
+};
 use crate::store::shared::{
     idempotency_engine::{
         ClaimReply, ClaimRequest, ExtensionReply, KeyBounds, KeyReply, KeyShard, OutcomeReply, OutcomeRequest,
@@ -63,6 +66,7 @@ pub(super) fn push_claim_request(arguments: &mut ScriptArguments, request: &Clai
     arguments.push_number(millis(request.not_after));
     arguments.push_number(u8::from(request.refuses_after_loss));
     push_bounds(arguments, &request.bounds);
+    arguments.push_number(MAX_INLINE_OUTCOME);
 }
 
 pub(super) fn push_outcome_request(arguments: &mut ScriptArguments, request: &OutcomeRequest) {

@@ -3,6 +3,7 @@
 
 mod idempotency_scripts;
 mod log_scripts;
+mod outcome_reads;
 mod redis_connection;
 mod redis_engine;
 mod redis_idempotency;

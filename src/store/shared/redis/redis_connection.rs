@@ -1,5 +1,5 @@
-//! The connections to the server: one that most trips share, and one for large values, so that the others do not wait
-//! behind these. New ones are made after they are lost, after a secret has changed, and after the primary has moved.
+//! The connections to the server: one that most trips share, one for large values, so that the others do not wait behind
+//! these, and one for stored outcomes that are read. New ones are made after they are lost, after a secret has changed, and after the primary has moved.
 
 use super::{
     redis_settings::RedisSettings,
@@ -9,7 +9,7 @@ use crate::store::shared::{
     background_reader::BackgroundReader, config::RedisConfig, problem_log::ProblemLog, redis_url::RedisAddress,
     state_error::StateError,
 };
-use futures_util::future::try_join;
+use futures_util::future::try_join3;
 use parking_lot::Mutex;
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionInfo, FromRedisValue, RedisError, RedisResult, Role, TlsMode,
@@ -49,11 +49,12 @@ impl RedisLink {
     }
 }
 
-/// Both connections.
+/// The connections.
 #[derive(Clone)]
 struct RedisLinks {
     link: RedisLink,
     bulk_link: RedisLink,
+    outcome_link: RedisLink,
     /// The primary that they lead to, if sentinels named it.
     primary: Option<PrimaryAddress>,
 }
@@ -108,6 +109,15 @@ impl RedisConnection {
     pub(in crate::store::shared) fn bulk_link(&self) -> Result<RedisLink, StateError> {
         let state = self.state.lock();
         state.links.as_ref().map(|links| links.bulk_link.clone()).ok_or(StateError::Unavailable)
+    }
+
+    /// Returns the connection for stored outcomes that are read, if there is one.
+    ///
+    /// # Errors
+    /// `Unavailable`.
+    pub(super) fn outcome_link(&self) -> Result<RedisLink, StateError> {
+        let state = self.state.lock();
+        state.links.as_ref().map(|links| links.outcome_link.clone()).ok_or(StateError::Unavailable)
     }
 
     /// Returns the connection, and connects if there is none.
@@ -205,12 +215,12 @@ impl RedisConnection {
         links.is_some_and(|links| links.primary.as_ref() != Some(&primary))
     }
 
-    /// Opens both connections.
+    /// Opens the connections.
     async fn open(&self, settings: &RedisSettings) -> Result<RedisLinks, StateError> {
         if self.config.cluster {
-            let links = try_join(open_cluster(settings), open_cluster(settings)).await;
-            let (link, bulk_link) = links.map_err(|why| StateError::Failed(describe(&why)))?;
-            return Ok(RedisLinks { link, bulk_link, primary: None });
+            let links = try_join3(open_cluster(settings), open_cluster(settings), open_cluster(settings)).await;
+            let (link, bulk_link, outcome_link) = links.map_err(|why| StateError::Failed(describe(&why)))?;
+            return Ok(RedisLinks { link, bulk_link, outcome_link, primary: None });
         }
         let primary = self.find_primary(settings).await.map_err(StateError::Failed)?;
         let server = match &primary {
@@ -222,11 +232,13 @@ impl RedisConnection {
         };
         let opening = async {
             let server = server?;
-            try_join(open_server(settings, server.clone()), open_server(settings, server)).await
+            let open = || open_server(settings, server.clone());
+            try_join3(open(), open(), open()).await
         };
-        let (mut connection, bulk) = opening.await.map_err(|why| StateError::Failed(describe(&why)))?;
+        let (mut connection, bulk, outcomes) = opening.await.map_err(|why| StateError::Failed(describe(&why)))?;
         verify_primary(&mut connection).await?;
-        Ok(RedisLinks { link: RedisLink::Single(connection), bulk_link: RedisLink::Single(bulk), primary })
+        let [link, bulk_link, outcome_link] = [connection, bulk, outcomes].map(RedisLink::Single);
+        Ok(RedisLinks { link, bulk_link, outcome_link, primary })
     }
 
     /// Returns where the sentinels say that the primary is; `None` without sentinels.

@@ -3,6 +3,7 @@
 use super::{
     idempotency_scripts::IdempotencyScripts,
     log_scripts::LogScripts,
+    outcome_reads::OutcomeReads,
     redis_connection::RedisConnection,
     redis_script::{RedisScript, ScriptArguments},
     token_script::{PackedBatch, TokenScript},
@@ -27,6 +28,7 @@ pub(in crate::store::shared) struct RedisEngine {
     tokens: TokenScript,
     heartbeat: RedisScript,
     pub(super) idempotency: IdempotencyScripts,
+    pub(super) outcome_reads: OutcomeReads,
     pub(super) values: ValueScripts,
     pub(super) logs: LogScripts,
     pub(super) leases: RedisScript,
@@ -40,6 +42,7 @@ impl RedisEngine {
             tokens: TokenScript::new(),
             heartbeat: RedisScript::new(include_str!("heartbeat.lua")),
             idempotency: IdempotencyScripts::new(),
+            outcome_reads: OutcomeReads::new(),
             values: ValueScripts::new(),
             logs: LogScripts::new(),
             leases: RedisScript::new(include_str!("leases.lua")),

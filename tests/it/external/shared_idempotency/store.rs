@@ -6,6 +6,7 @@ use crate::{
     support::{eventually, eventually_within},
 };
 use bytes::Bytes;
+use futures_util::future::join_all;
 use gatepost::{
     fault::{Fault, FaultCode, Result},
     idempotency::{
@@ -188,6 +189,34 @@ async fn r45_a_response_that_is_too_large_is_not_stored_but_its_key_is() {
         let [one, other] = two_gateways(&server, &config).await;
         one.complete_of(1, "k", &"x".repeat(2_000)).await;
         assert_eq!(other.stored_of(1, "k").await, None);
+    }
+}
+
+#[tokio::test]
+async fn r45_a_client_that_repeats_a_key_with_a_large_response_delays_no_claim_of_another_one() {
+    for server in servers().await {
+        let [one, other] = two_gateways(&server, &config()).await;
+        let large = "x".repeat(1_000_000);
+        one.complete_of(1, "large", &large).await;
+        assert_eq!(other.stored_of(1, "large").await.unwrap(), large);
+        let repeats = async || join_all((0..40).map(|_| other.look_up_of(1, "large", "a"))).await;
+        let claims = async {
+            let mut slowest = Duration::ZERO;
+            for number in 0..10 {
+                let started = Instant::now();
+                other.claim_of(2, &format!("k{number}")).await.complete(response("done")).await;
+                slowest = slowest.max(started.elapsed());
+            }
+            slowest
+        };
+        let (repeated, slowest) = tokio::join!(repeats(), claims);
+        assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+        // Some are read; the others are told that the key cannot be looked up now.
+        assert!(repeated.iter().any(Result::is_ok));
+        for refused in repeated.iter().filter_map(|result| result.as_ref().err()) {
+            assert_eq!((refused.code(), refused.http_status()), (FaultCode::Overloaded, 503), "{refused:?}");
+        }
+        assert_eq!(other.stored_of(1, "large").await.unwrap(), large, "it was held against the server");
     }
 }
 

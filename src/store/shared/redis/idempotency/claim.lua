@@ -1,6 +1,6 @@
 -- Looks up a key, and claims it if it is new.
 -- ARGV after those of common.lua: 7 key, 8 digest, 9 client, 10 number of the claim, 11 the time after which the claim is
--- not made, 12 whether no key is claimed after a loss of data (1), 13 to 17 the bounds.
+-- not made, 12 whether no key is claimed after a loss of data (1), 13 to 17 the bounds, 18 the bytes that an outcome may have.
 -- Returns what became of it, the epoch, a text and the milliseconds for which no key is claimed.
 local key, digest, client, number = ARGV[7], ARGV[8], ARGV[9], ARGV[10]
 local claim = ARGV[1] .. ':' .. number
@@ -12,7 +12,8 @@ if record and not record.digest then
 elseif record and record.digest ~= digest then
     return { 'different', epoch, '', lost_for }
 elseif record and record.state == 'D' then
-    return { 'completed', epoch, call('HGET', OUTCOMES, key) or '', lost_for }
+    local state, outcome = outcome_within(ARGV[18], key)
+    return { state, epoch, outcome, lost_for }
 elseif record and record.claim == claim then
     return { 'claimed', epoch, '', lost_for }
 elseif record and record.lease <= now then

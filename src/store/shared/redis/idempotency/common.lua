@@ -241,6 +241,14 @@ local function make_room(client, keys, bytes, bounds)
     return nil
 end
 
+-- Returns the outcome of a complete record, or 'large' if it is longer than `max`: it is read apart.
+local function outcome_within(max, key)
+    if call('HSTRLEN', OUTCOMES, key) > tonumber(max) then
+        return 'large', ''
+    end
+    return 'completed', call('HGET', OUTCOMES, key) or ''
+end
+
 -- Reads the bounds, which are five arguments.
 local function bounds_at(at)
     return {
