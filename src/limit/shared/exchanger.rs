@@ -2,13 +2,14 @@
 //! queued. Calls that wait start a trip at once; accounts that only settle wait for the next ten milliseconds.
 
 use super::{
+    shard_progress::ShardProgress,
     store_context::StoreContext,
     token_account::QueueState,
-    trip::{MAX_BATCH, PreparedEntry, SentAccount, Trip},
+    trip::{MAX_BATCH, PreparedEntry, SentAccount, ShardTable, Trip},
 };
 use crate::store::{StateError, TripKind};
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     convert::Infallible,
     sync::{Arc, mpsc::SyncSender},
     time::Duration,
@@ -25,8 +26,7 @@ const MAX_TRIPS_IN_A_ROW: usize = 16;
 /// The task that makes the trips.
 pub(super) struct Exchanger {
     context: Arc<StoreContext>,
-    /// Number of the last batch of each shard.
-    sequences: HashMap<u8, u64>,
+    shards: ShardTable,
     /// Trips that are sent before others: those without a reply, which the server may have applied, and the parts of one
     /// that it refused.
     backlog: VecDeque<Trip>,
@@ -37,7 +37,7 @@ impl Exchanger {
     pub(super) fn new(context: &Arc<StoreContext>) -> Self {
         Self {
             context: Arc::clone(context),
-            sequences: HashMap::new(),
+            shards: ShardTable::new(),
             backlog: VecDeque::new(),
             has_reported_refusal: false,
         }
@@ -114,19 +114,10 @@ impl Exchanger {
     }
 
     async fn make_trip(&mut self, mut trip: Trip) -> Result<(), StateError> {
-        let sequences = &mut self.sequences;
-        trip.number_batches(|shard| {
-            let sequence = sequences.entry(shard).or_default();
-            *sequence += 1;
-            *sequence
-        });
-        let sent_at = self.context.now().now;
+        trip.prepare(&mut self.shards, self.context.now().now);
         match self.context.state.exchange_tokens(trip.batches()).await {
             Ok(replies) => {
-                for (SentAccount { account: (accounts, key), draws }, reply) in trip.into_replies(replies) {
-                    // Refunded tokens are settled next.
-                    accounts.revisit(key, |account| account.finish_exchange(reply, draws, sent_at));
-                }
+                trip.finish(replies, &mut self.shards);
                 Ok(())
             }
             Err(StateError::Refused(why)) => {
@@ -163,7 +154,7 @@ impl Exchanger {
 
     /// Takes accounts from the queue, and makes batches of what they have to send.
     fn next_trip(&mut self, with_settling: bool) -> Trip {
-        let context = self.context.now();
+        let now = self.context.now().now;
         let mut trip = Trip::default();
         for account in self.context.queue.take(self.max_accounts(), with_settling) {
             let (accounts, key) = &account;
@@ -174,9 +165,10 @@ impl Exchanger {
                 accounts.revisit(*key, |account| account.queue_state = QueueState::Idle);
                 continue;
             }
+            let losses = self.shards.get(&shard).map_or(0, ShardProgress::losses);
             let begun = accounts.visit_existing(*key, |account| {
                 account.queue_state = QueueState::Idle;
-                account.begin_exchange(context)
+                account.begin_exchange(now, losses)
             });
             if let Some((entry, draws)) = begun.flatten() {
                 trip.push(shard, PreparedEntry { entry, sent: SentAccount { account, draws } });

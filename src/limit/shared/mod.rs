@@ -13,6 +13,7 @@ mod exchange_queue;
 mod exchanger;
 mod limit_part;
 mod local_part;
+mod shard_progress;
 mod shared_buckets;
 mod shared_limit_store;
 mod shared_quotas;

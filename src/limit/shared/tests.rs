@@ -2,7 +2,9 @@
 
 mod exchanges;
 
-use super::token_account::{AccountDecision, AccountLimit, DecisionContext, DrawOutcome, TokenAccount, WaitingDraw};
+use super::token_account::{
+    AccountDecision, AccountLimit, DecisionContext, DrawOutcome, ExchangeReply, TokenAccount, WaitingDraw,
+};
 use crate::store::{TokenEntry, TokenLimit, TokenReply};
 use proptest::prelude::*;
 use std::time::Duration;
@@ -13,16 +15,31 @@ use tokio::sync::oneshot;
 struct ModelServer {
     full_at: u64,
     count: u64,
-    applied: Vec<u64>,
+    batches: Vec<ModelBatch>,
+}
+
+/// A gateway's last batch.
+#[derive(Clone, Copy, Debug, Default)]
+struct ModelBatch {
+    sequence: u64,
+    granted: u32,
 }
 
 impl ModelServer {
     fn exchange(&mut self, now: u64, gateway: usize, sequence: u64, entry: TokenEntry) -> TokenReply {
-        self.applied.resize(self.applied.len().max(gateway + 1), 0);
-        let is_new = sequence > self.applied[gateway];
-        self.applied[gateway] = sequence.max(self.applied[gateway]);
+        self.batches.resize(self.batches.len().max(gateway + 1), ModelBatch::default());
+        let last = self.batches[gateway];
+        let is_new = sequence > last.sequence;
         let (settled, drawn) = if is_new { (entry.settled, entry.drawn) } else { (0, 0) };
-        match entry.limit {
+        let (granted, level) = self.apply(now, entry.limit, settled, drawn);
+        if is_new {
+            self.batches[gateway] = ModelBatch { sequence, granted };
+        }
+        TokenReply { granted: self.batches[gateway].granted, level, was_behind: false }
+    }
+
+    fn apply(&mut self, now: u64, limit: TokenLimit, settled: i64, drawn: u32) -> (u32, u64) {
+        match limit {
             TokenLimit::Rate { refill_interval, burst } => {
                 let unit = i128::try_from(refill_interval.as_nanos()).unwrap();
                 let capacity = unit * i128::from(burst);
@@ -31,13 +48,13 @@ impl ModelServer {
                 let granted = u32::try_from(((capacity - level).max(0) / unit).min(drawn.into())).unwrap();
                 let level = u64::try_from(level + unit * i128::from(granted)).unwrap();
                 self.full_at = now + level;
-                TokenReply { granted, level: level.div_ceil(1_000) }
+                (granted, level.div_ceil(1_000))
             }
             TokenLimit::Quota { max, .. } => {
                 self.count = u64::try_from(i64::try_from(self.count).unwrap() + settled).unwrap();
                 let granted = u32::try_from(max.saturating_sub(self.count).min(drawn.into())).unwrap();
                 self.count += u64::from(granted);
-                TokenReply { granted, level: self.count }
+                (granted, self.count)
             }
         }
     }
@@ -48,6 +65,19 @@ struct ModelGateway {
     account: TokenAccount,
     sequence: u64,
     unanswered: Option<TokenEntry>,
+    /// When the exchange without a reply was sent first.
+    first_sent_at: u64,
+    /// Tokens that were drawn for calls that have left, and may not be given back yet.
+    lost_draws: u64,
+}
+
+/// What becomes of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    Nothing,
+    /// The server has applied it.
+    Reply,
+    Request,
 }
 
 /// What happens next.
@@ -55,10 +85,10 @@ struct ModelGateway {
 enum ModelEvent {
     /// Time passes.
     Wait { micros: u64 },
-    /// A call arrives.
-    Call { gateway: usize, count: u32 },
-    /// A gateway settles; the reply may be lost after the server has applied the exchange, or before.
-    Settle { gateway: usize, request_lost: bool, reply_lost: bool },
+    /// A call arrives. If it draws and there is no reply, it is refused.
+    Call { gateway: usize, count: u32, loss: Loss },
+    /// A gateway settles.
+    Settle { gateway: usize, loss: Loss },
 }
 
 /// Gateways that share one limit, and the level that an ideal bucket without a limit would have.
@@ -68,18 +98,31 @@ struct Model {
     gateways: Vec<ModelGateway>,
     now: u64,
     ideal_level: i128,
+    /// What the bucket may have gained of tokens before they were given back late: these are given back twice.
+    gained_twice: i128,
+    /// Tokens of lost draws since the bucket was full. Other gateways may not know that they were given back, and what the
+    /// bucket may have gained of them is not given back.
+    late_returns: u64,
     admitted: u64,
 }
 
 impl Model {
     fn new(limit: AccountLimit, gateways: usize) -> Self {
-        let new = || ModelGateway { account: TokenAccount::new(1, limit), sequence: 0, unanswered: None };
+        let new = || ModelGateway {
+            account: TokenAccount::new(1, limit),
+            sequence: 0,
+            unanswered: None,
+            first_sent_at: 0,
+            lost_draws: 0,
+        };
         Self {
             limit,
             server: ModelServer::default(),
             gateways: (0..gateways).map(|_| new()).collect(),
             now: 1_000_000,
             ideal_level: 0,
+            gained_twice: 0,
+            late_returns: 0,
             admitted: 0,
         }
     }
@@ -105,32 +148,58 @@ impl Model {
         self.now += micros * 1_000;
         if matches!(self.limit, AccountLimit::Rate { .. }) {
             self.ideal_level = (self.ideal_level - i128::from(micros) * 1_000).max(0);
+            if self.server.full_at <= self.now {
+                self.late_returns = 0;
+            }
+            if self.ideal_level == 0 {
+                self.gained_twice = 0;
+            }
         }
     }
 
     /// Makes an exchange of a gateway, if it has anything to send; first the one whose reply was lost.
-    fn exchange(&mut self, gateway: usize, request_lost: bool, reply_lost: bool) {
-        let (context, now) = (self.context(), self.now);
+    fn exchange(&mut self, gateway: usize, loss: Loss) {
+        let (context, now, (unit, _)) = (self.context(), self.now, self.unit_and_max());
         let this = &mut self.gateways[gateway];
         let (entry, draws) = match this.unanswered.take() {
             Some(entry) => (TokenEntry { drawn: 0, ..entry }, Vec::new()),
-            None => match this.account.begin_exchange(context) {
+            None => match this.account.begin_exchange(context.now, 0) {
                 None => return,
                 Some(exchange) => {
-                    this.sequence += 1;
+                    (this.sequence, this.first_sent_at) = (this.sequence + 1, now);
                     exchange
                 }
             },
         };
-        let reply = (!request_lost).then(|| self.server.exchange(now, gateway, this.sequence, entry));
-        match reply.filter(|_| !reply_lost) {
-            Some(reply) => this.account.finish_exchange(reply, draws, now),
-            None => this.unanswered = Some(entry),
+        let mut has_returns = false;
+        let reply = (loss != Loss::Request).then(|| self.server.exchange(now, gateway, this.sequence, entry));
+        match reply.filter(|_| loss == Loss::Nothing) {
+            Some(reply) => {
+                let first_sent_at = this.first_sent_at;
+                if draws.is_empty() {
+                    self.gained_twice += i128::from(now - first_sent_at).min(unit / 2);
+                    self.late_returns += u64::from(reply.granted);
+                    has_returns = reply.granted > 0;
+                }
+                let reply = ExchangeReply { reply, sent_at: now, first_sent_at, losses: 0 };
+                this.account.finish_exchange(reply, draws);
+            }
+            None => {
+                this.lost_draws += u64::from(entry.drawn);
+                this.unanswered = Some(entry);
+            }
+        }
+        if this.unanswered.is_none() && this.account.unsettled() == 0 {
+            this.lost_draws = 0;
+        }
+        if has_returns {
+            // They are settled at once; later, the bucket may have gained more of them.
+            self.exchange(gateway, Loss::Nothing);
         }
     }
 
     /// Makes a call, which draws if it must, and returns whether it is admitted.
-    fn call(&mut self, gateway: usize, count: u32) -> bool {
+    fn call(&mut self, gateway: usize, count: u32, loss: Loss) -> bool {
         let context = self.context();
         let is_admitted = match self.gateways[gateway].account.acquire(count, context) {
             AccountDecision::Granted { .. } => true,
@@ -138,11 +207,15 @@ impl Model {
             AccountDecision::Undecided => {
                 let (outcome, mut receiver) = oneshot::channel();
                 self.gateways[gateway].account.wait(WaitingDraw { count, outcome });
-                // An exchange without a reply is repeated before the draw.
-                self.exchange(gateway, false, false);
-                self.exchange(gateway, false, false);
-                // Tokens that are too few for the call are returned soon.
-                self.exchange(gateway, false, false);
+                if self.gateways[gateway].unanswered.is_some() {
+                    // An exchange without a reply is repeated before the draw.
+                    self.exchange(gateway, Loss::Nothing);
+                }
+                self.exchange(gateway, loss);
+                if loss == Loss::Nothing {
+                    // Tokens that are too few for the call are returned soon.
+                    self.exchange(gateway, Loss::Nothing);
+                }
                 matches!(receiver.try_recv(), Ok(DrawOutcome::Granted { .. }))
             }
         };
@@ -157,7 +230,7 @@ impl Model {
         let (unit, max) = self.unit_and_max();
         let bound = unit * i128::from(max + self.gateways.len() as u64 * self.allowance());
         // Levels travel in whole microseconds.
-        assert!(self.ideal_level <= bound + 1_000, "{event:?}: {} > {bound}", self.ideal_level);
+        assert!(self.ideal_level <= bound + self.gained_twice + 1_000, "{event:?}: {} > {bound}", self.ideal_level);
         for gateway in &self.gateways {
             let unsettled = u64::try_from(gateway.account.unsettled()).unwrap_or_default();
             assert!(unsettled <= self.allowance(), "{event:?}: a kill would lose {unsettled} tokens");
@@ -168,21 +241,22 @@ impl Model {
         for event in events {
             match *event {
                 ModelEvent::Wait { micros } => self.wait(micros),
-                ModelEvent::Settle { gateway, request_lost, reply_lost } => {
-                    self.exchange(gateway % self.gateways.len(), request_lost, reply_lost);
-                }
-                ModelEvent::Call { gateway, count } => {
+                ModelEvent::Settle { gateway, loss } => self.exchange(gateway % self.gateways.len(), loss),
+                ModelEvent::Call { gateway, count, loss } => {
                     let level_before = self.ideal_level;
-                    let is_admitted = self.call(gateway % self.gateways.len(), count);
+                    // Tokens that are given back late.
+                    let lost: u64 = self.gateways.iter().map(|gateway| gateway.lost_draws).sum();
+                    let lost = lost + self.late_returns;
+                    let is_admitted = self.call(gateway % self.gateways.len(), count, loss);
                     let (unit, max) = self.unit_and_max();
                     // Tokens that are settled late are refilled late.
                     let late = match self.limit {
                         AccountLimit::Rate { .. } => self.gateways.len() as u64 * self.allowance(),
                         AccountLimit::Quota { .. } => 0,
                     };
-                    let after = level_before + unit * i128::from(u64::from(count) + late);
+                    let after = level_before + unit * i128::from(u64::from(count) + late + lost);
                     let would_fit = after + 1_000 <= unit * i128::from(max);
-                    assert!(is_admitted || !would_fit, "{event:?}: refused at {level_before}");
+                    assert!(is_admitted || !would_fit || loss != Loss::Nothing, "{event:?}: refused at {level_before}");
                 }
             }
             self.check(*event);
@@ -190,13 +264,16 @@ impl Model {
     }
 }
 
+fn losses() -> impl Strategy<Value = Loss> {
+    prop_oneof![4 => Just(Loss::Nothing), 1 => Just(Loss::Reply), 1 => Just(Loss::Request)]
+}
+
 fn events() -> impl Strategy<Value = Vec<ModelEvent>> {
     let event = prop_oneof![
         2 => (0_u64..40_000).prop_map(|micros| ModelEvent::Wait { micros }),
-        6 => (0_usize..5, 1_u32..4).prop_map(|(gateway, count)| ModelEvent::Call { gateway, count }),
-        2 => (0_usize..5, any::<bool>(), any::<bool>()).prop_map(|(gateway, request_lost, reply_lost)| {
-            ModelEvent::Settle { gateway, request_lost: request_lost && reply_lost, reply_lost }
-        }),
+        6 => (0_usize..5, 1_u32..4, losses())
+            .prop_map(|(gateway, count, loss)| ModelEvent::Call { gateway, count, loss }),
+        2 => (0_usize..5, losses()).prop_map(|(gateway, loss)| ModelEvent::Settle { gateway, loss }),
     ];
     prop::collection::vec(event, 0..400)
 }
@@ -222,8 +299,8 @@ proptest! {
         let mut model = Model::new(AccountLimit::Quota { max, ends_at: u64::MAX }, gateways);
         model.run(&events);
         for gateway in 0..gateways {
-            model.exchange(gateway, false, false);
-            model.exchange(gateway, false, false);
+            model.exchange(gateway, Loss::Nothing);
+            model.exchange(gateway, Loss::Nothing);
         }
         assert_eq!(model.server.count, model.admitted, "every call is counted once, also after lost replies");
     }
@@ -237,6 +314,16 @@ fn account_and_context() -> (TokenAccount, DecisionContext) {
     (TokenAccount::new(1, limit), DecisionContext { now: SECOND, gateways: 3, is_available: true })
 }
 
+/// A reply to an exchange that was sent at the time of [`account_and_context`].
+fn reply(granted: u32, level: u64) -> ExchangeReply {
+    ExchangeReply {
+        reply: TokenReply { granted, level, was_behind: false },
+        sent_at: SECOND,
+        first_sent_at: SECOND,
+        losses: 0,
+    }
+}
+
 #[test]
 fn below_half_of_its_limit_an_account_spends_ahead_up_to_its_allowance() {
     let (mut account, context) = account_and_context();
@@ -244,10 +331,10 @@ fn below_half_of_its_limit_an_account_spends_ahead_up_to_its_allowance() {
         assert_eq!(account.acquire(1, context), AccountDecision::Granted { remaining: 60 - spent });
     }
     assert_eq!(account.acquire(1, context), AccountDecision::Undecided, "60 / (4 x 3) tokens are unsettled");
-    let (entry, _) = account.begin_exchange(context).unwrap();
+    let (entry, _) = account.begin_exchange(context.now, 0).unwrap();
     assert_eq!((entry.settled, entry.drawn), (5, 0));
     assert_eq!(account.acquire(1, context), AccountDecision::Undecided, "the exchange has no reply yet");
-    account.finish_exchange(TokenReply { granted: 0, level: 31_000_000 }, Vec::new(), context.now);
+    account.finish_exchange(reply(0, 31_000_000), Vec::new());
     assert_eq!(account.acquire(1, context), AccountDecision::Undecided, "others have used half of the limit");
     let later = DecisionContext { now: 3 * SECOND, ..context };
     assert_eq!(account.acquire(1, later), AccountDecision::Granted { remaining: 30 }, "two tokens are refilled");
@@ -258,14 +345,14 @@ fn a_bucket_that_the_server_calls_empty_refuses_without_a_trip() {
     let (mut account, context) = account_and_context();
     let (outcome, mut receiver) = oneshot::channel();
     account.wait(WaitingDraw { count: 1, outcome });
-    let (entry, draws) = account.begin_exchange(context).unwrap();
+    let (entry, draws) = account.begin_exchange(context.now, 0).unwrap();
     assert_eq!((entry.settled, entry.drawn), (0, 1));
-    account.finish_exchange(TokenReply { granted: 0, level: 59_500_000 }, draws, context.now);
+    account.finish_exchange(reply(0, 59_500_000), draws);
     let retry_after = Some(Duration::from_millis(500));
     assert_eq!(receiver.try_recv(), Ok(DrawOutcome::Refused { remaining: 0, retry_after }));
     assert_eq!(account.acquire(1, context), AccountDecision::Refused { remaining: 0, retry_after });
     assert_eq!(account.acquire(61, context), AccountDecision::Refused { remaining: 0, retry_after: None });
-    assert!(account.begin_exchange(context).is_none());
+    assert!(account.begin_exchange(context.now, 0).is_none());
 }
 
 #[test]
@@ -274,9 +361,9 @@ fn a_call_that_left_returns_its_tokens() {
     let (outcome, receiver) = oneshot::channel();
     drop(receiver);
     account.wait(WaitingDraw { count: 4, outcome });
-    let (_, draws) = account.begin_exchange(context).unwrap();
-    account.finish_exchange(TokenReply { granted: 4, level: 4_000_000 }, draws, context.now);
-    assert_eq!(account.begin_exchange(context).unwrap().0.settled, -4);
+    let (_, draws) = account.begin_exchange(context.now, 0).unwrap();
+    account.finish_exchange(reply(4, 4_000_000), draws);
+    assert_eq!(account.begin_exchange(context.now, 0).unwrap().0.settled, -4);
 }
 
 #[test]
@@ -294,7 +381,7 @@ fn without_the_server_gateways_together_grant_the_rate_of_one() {
     assert!((340..=360).contains(&admitted), "burst 60 and 300 seconds, and not three times that: {admitted}");
     // Then the server is back: what the gateways have used is settled, so that the bucket is as empty as it was.
     let back = DecisionContext { now: away.now + 299 * SECOND, ..context };
-    let settled: i64 = gateways.iter_mut().map(|account| account.begin_exchange(back).unwrap().0.settled).sum();
+    let settled: i64 = gateways.iter_mut().map(|account| account.begin_exchange(back.now, 0).unwrap().0.settled).sum();
     assert!((54..=60).contains(&settled), "{settled}");
 }
 
@@ -303,8 +390,8 @@ fn a_part_of_a_limit_is_as_full_as_the_whole_was() {
     let (mut account, context) = account_and_context();
     let (outcome, _receiver) = oneshot::channel();
     account.wait(WaitingDraw { count: 1, outcome });
-    let (_, draws) = account.begin_exchange(context).unwrap();
-    account.finish_exchange(TokenReply { granted: 1, level: 45_000_000 }, draws, context.now);
+    let (_, draws) = account.begin_exchange(context.now, 0).unwrap();
+    account.finish_exchange(reply(1, 45_000_000), draws);
     let away = DecisionContext { is_available: false, ..context };
     let granted = (0..20).filter(|_| matches!(account.acquire(1, away), AccountDecision::Granted { .. })).count();
     assert_eq!(granted, 5, "a third of the fifteen tokens that were left");
@@ -321,14 +408,18 @@ fn a_part_is_settled_as_it_was_divided_whatever_number_of_gateways_is_known_then
         for _ in 0..4 {
             assert!(matches!(account.acquire(1, context), AccountDecision::Granted { .. }));
         }
-        let (entry, _) = account.begin_exchange(context).unwrap();
-        account.finish_exchange(TokenReply { granted: 0, level: 4_000_000 }, Vec::new(), context.now);
+        let (entry, _) = account.begin_exchange(context.now, 0).unwrap();
+        account.finish_exchange(reply(0, 4_000_000), Vec::new());
         assert!(matches!(account.acquire(1, context), AccountDecision::Granted { .. }));
         let away = DecisionContext { is_available: false, ..context };
         let granted = (0..20).filter(|_| matches!(account.acquire(1, away), AccountDecision::Granted { .. })).count();
         assert_eq!(granted, 17, "a third of the 56 tokens that were left, without the unsettled one");
         let back = DecisionContext { gateways: known_gateways, ..context };
-        assert_eq!(entry.settled + account.begin_exchange(back).unwrap().0.settled, 4 + 1 + 17, "{known_gateways}");
+        assert_eq!(
+            entry.settled + account.begin_exchange(back.now, 0).unwrap().0.settled,
+            4 + 1 + 17,
+            "{known_gateways}"
+        );
     }
 }
 
@@ -338,15 +429,15 @@ fn tokens_of_an_exchange_without_a_reply_are_settled_once_after_an_outage() {
     for _ in 0..3 {
         account.acquire(1, context);
     }
-    assert_eq!(account.begin_exchange(context).unwrap().0.settled, 3);
+    assert_eq!(account.begin_exchange(context.now, 0).unwrap().0.settled, 3);
     account.acquire(1, context);
     let away = DecisionContext { is_available: false, ..context };
     for _ in 0..5 {
         assert!(matches!(account.acquire(1, away), AccountDecision::Granted { .. }));
     }
     // The trip is repeated before anything else is sent.
-    account.finish_exchange(TokenReply { granted: 0, level: 3_000_000 }, Vec::new(), context.now);
-    assert_eq!(account.begin_exchange(context).unwrap().0.settled, 1 + 5);
+    account.finish_exchange(reply(0, 3_000_000), Vec::new());
+    assert_eq!(account.begin_exchange(context.now, 0).unwrap().0.settled, 1 + 5);
 }
 
 #[test]
@@ -355,14 +446,30 @@ fn without_the_server_a_quota_grants_a_part_of_what_is_left_and_settles_it_later
     let (mut account, context) = (TokenAccount::new(1, limit), account_and_context().1);
     let (outcome, _receiver) = oneshot::channel();
     account.wait(WaitingDraw { count: 1, outcome });
-    let (_, draws) = account.begin_exchange(context).unwrap();
-    account.finish_exchange(TokenReply { granted: 1, level: 70 }, draws, context.now);
+    let (_, draws) = account.begin_exchange(context.now, 0).unwrap();
+    account.finish_exchange(reply(1, 70), draws);
     let away = DecisionContext { is_available: false, ..context };
     // The call of the draw has left, so that its token is returned.
     let granted = (0..50).filter(|_| matches!(account.acquire(1, away), AccountDecision::Granted { .. })).count();
     assert_eq!(granted, 10, "a third of the thirty that are left");
     assert!(matches!(account.acquire(1, away), AccountDecision::Refused { retry_after: Some(_), .. }));
-    assert_eq!(account.begin_exchange(context).unwrap().0.settled, 10);
+    assert_eq!(account.begin_exchange(context.now, 0).unwrap().0.settled, 10);
+}
+
+#[test]
+fn a_used_up_quota_is_asked_for_again_after_seconds_because_others_may_have_given_calls_back() {
+    let limit = AccountLimit::Quota { max: 9, ends_at: 1_000 * SECOND };
+    let (mut account, context) = (TokenAccount::new(1, limit), account_and_context().1);
+    account.wait(WaitingDraw { count: 1, outcome: oneshot::channel().0 });
+    let (_, draws) = account.begin_exchange(context.now, 0).unwrap();
+    account.finish_exchange(reply(0, 9), draws);
+    let after = |seconds: u64| DecisionContext { now: context.now + seconds * SECOND, ..context };
+    for seconds in [0, 4] {
+        assert!(matches!(account.acquire(1, after(seconds)), AccountDecision::Refused { .. }), "{seconds}");
+    }
+    assert_eq!(account.acquire(1, after(5)), AccountDecision::Undecided);
+    account.wait(WaitingDraw { count: 1, outcome: oneshot::channel().0 });
+    assert!(matches!(account.acquire(1, after(5)), AccountDecision::Refused { .. }), "one call asks");
 }
 
 #[test]
@@ -371,8 +478,8 @@ fn an_account_is_idle_when_its_bucket_is_full_and_nothing_is_unsettled() {
     assert!(account.is_idle(context.now));
     assert!(matches!(account.acquire(1, context), AccountDecision::Granted { .. }));
     assert!(!account.is_idle(context.now), "a token is to be settled");
-    let (_, draws) = account.begin_exchange(context).unwrap();
+    let (_, draws) = account.begin_exchange(context.now, 0).unwrap();
     assert!(!account.is_idle(context.now), "the exchange has no reply yet");
-    account.finish_exchange(TokenReply { granted: 0, level: 1_000_000 }, draws, context.now);
+    account.finish_exchange(reply(0, 1_000_000), draws);
     assert!(!account.is_idle(context.now) && account.is_idle(context.now + SECOND));
 }

@@ -63,6 +63,18 @@ pub(super) struct WaitingDraw {
     pub(super) outcome: oneshot::Sender<DrawOutcome>,
 }
 
+/// A reply of the server, and its circumstances.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ExchangeReply {
+    pub(super) reply: TokenReply,
+    /// When the exchange was sent last, in nanoseconds of the clock.
+    pub(super) sent_at: u64,
+    /// When it was sent first; the server may have granted tokens since.
+    pub(super) first_sent_at: u64,
+    /// How often the shard has lost data until then.
+    pub(super) losses: u32,
+}
+
 /// Why an account is in the queue of the exchanger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum QueueState {
@@ -82,6 +94,10 @@ pub(super) struct TokenAccount {
     limit: AccountLimit,
     /// The level that the server reported: the time at which the bucket is full, or the count.
     known: u64,
+    /// When the server was asked for it.
+    known_at: u64,
+    /// How often the shard had lost data before the server reported `known`.
+    losses: u32,
     /// Tokens that were spent and not sent; negative if more were refunded.
     pending: i64,
     /// Tokens that were sent and are not confirmed.
@@ -127,6 +143,8 @@ impl TokenAccount {
             id,
             limit,
             known: 0,
+            known_at: 0,
+            losses: 0,
             pending: 0,
             in_flight: 0,
             fallback: None,
@@ -163,7 +181,11 @@ impl TokenAccount {
         let (level, capacity) = (self.level(context.now), self.limit.capacity());
         let after = level + self.limit.unit() * i128::from(count);
         if after > capacity {
-            return self.refuse(count, level, context.now);
+            return if self.may_be_outdated(context.now) {
+                AccountDecision::Undecided
+            } else {
+                self.refuse(count, level, context.now)
+            };
         }
         let unsettled = self.pending.max(0) + self.in_flight.max(0) + i64::from(count);
         let is_ahead =
@@ -173,6 +195,13 @@ impl TokenAccount {
         }
         self.pending += i64::from(count);
         AccountDecision::Granted { remaining: self.remaining(after) }
+    }
+
+    /// Returns whether a count that refuses a call has not been asked for in a while: others may have given back calls. A
+    /// bucket needs no such question, because it gains tokens.
+    fn may_be_outdated(&self, now: u64) -> bool {
+        let age = Duration::from_nanos(now.saturating_sub(self.known_at));
+        matches!(self.limit, AccountLimit::Quota { .. }) && self.waiting.is_empty() && age >= QUOTA_RECHECK_INTERVAL
     }
 
     /// Decides with what is known, as the server would if nothing has changed, and spends nothing.
@@ -261,8 +290,8 @@ impl TokenAccount {
     }
 
     /// Returns what to send to the server, and the calls that wait for the reply. `None` if there is nothing.
-    pub(super) fn begin_exchange(&mut self, context: DecisionContext) -> Option<(TokenEntry, Vec<WaitingDraw>)> {
-        self.leave_fallback(context.now);
+    pub(super) fn begin_exchange(&mut self, now: u64, losses: u32) -> Option<(TokenEntry, Vec<WaitingDraw>)> {
+        self.leave_fallback(now);
         if self.pending == 0 && self.waiting.is_empty() {
             return None;
         }
@@ -271,21 +300,24 @@ impl TokenAccount {
         let (limit, known_level) = match self.limit {
             AccountLimit::Rate { refill_interval, burst } => {
                 let limit = TokenLimit::Rate { refill_interval: Duration::from_nanos(refill_interval), burst };
-                (limit, to_u64(self.known_level(context.now)) / 1_000)
+                (limit, to_u64(self.known_level(now)) / 1_000)
             }
             AccountLimit::Quota { max, ends_at } => {
-                let lifetime = Duration::from_nanos(ends_at.saturating_sub(context.now));
+                let lifetime = Duration::from_nanos(ends_at.saturating_sub(now));
                 (TokenLimit::Quota { max, lifetime: lifetime + QUOTA_GRACE }, self.known)
             }
         };
         let settled = std::mem::take(&mut self.pending);
         self.in_flight = settled;
-        Some((TokenEntry { id: self.id, limit, settled, drawn, known_level }, draws))
+        let restores = self.losses != losses;
+        Some((TokenEntry { id: self.id, limit, settled, drawn, known_level, restores }, draws))
     }
 
-    /// Applies the reply to an exchange that was sent at `sent_at`, and tells the calls that wait for it.
-    pub(super) fn finish_exchange(&mut self, reply: TokenReply, draws: Vec<WaitingDraw>, sent_at: u64) {
+    /// Applies the reply to an exchange, and tells the calls that wait for it.
+    pub(super) fn finish_exchange(&mut self, reply: ExchangeReply, draws: Vec<WaitingDraw>) {
+        let ExchangeReply { reply, sent_at, first_sent_at, losses } = reply;
         self.in_flight = 0;
+        (self.known_at, self.losses) = (sent_at, losses);
         self.known = match self.limit {
             // The server decided after `sent_at`, so that this is a lower bound.
             AccountLimit::Rate { .. } => sent_at.saturating_add(reply.level.saturating_mul(1_000)),
@@ -306,7 +338,15 @@ impl TokenAccount {
                 tokens -= draw.count;
             }
         }
-        self.pending -= i64::from(tokens);
+        self.pending -= self.returnable(tokens, sent_at.saturating_sub(first_sent_at));
+    }
+
+    /// Returns how many of the tokens that no call waits for are to be given back, `age` nanoseconds after the server
+    /// granted them. The bucket may have gained them since, so that they would be given back twice.
+    fn returnable(&self, tokens: u32, age: u64) -> i64 {
+        let AccountLimit::Rate { refill_interval, .. } = self.limit else { return tokens.into() };
+        let gained = age.saturating_add(refill_interval / 2) / refill_interval;
+        i64::from(tokens).saturating_sub_unsigned(gained).max(0)
     }
 
     /// Gives up an exchange that the server refused. Its calls are decided without the server.
@@ -342,6 +382,9 @@ impl TokenAccount {
         self.pending + self.in_flight
     }
 }
+
+/// How long calls are refused because of a count that the server reported, without asking again.
+const QUOTA_RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a quota is kept after its period, for gateways whose clock is behind.
 const QUOTA_GRACE: Duration = Duration::from_secs(3_600);

@@ -1,7 +1,12 @@
 //! What one trip of the exchanger carries: a batch for each shard, with the accounts and the calls that wait for replies.
 
-use super::{token_account::WaitingDraw, token_accounts::QueuedAccount};
+use super::{
+    shard_progress::ShardProgress,
+    token_account::{ExchangeReply, WaitingDraw},
+    token_accounts::QueuedAccount,
+};
 use crate::store::{TokenBatch, TokenEntry, TokenReply};
+use std::collections::HashMap;
 
 /// Maximum number of entries of a batch, which the server handles without a break for others.
 pub(super) const MAX_BATCH: usize = 256;
@@ -24,7 +29,14 @@ pub(super) struct PreparedEntry {
 pub(super) struct Trip {
     batches: Vec<TokenBatch>,
     accounts: Vec<Vec<SentAccount>>,
+    /// When it was sent last, in nanoseconds of the clock.
+    sent_at: u64,
+    /// When it was sent first.
+    first_sent_at: u64,
 }
+
+/// The exchanges with each shard.
+pub(super) type ShardTable = HashMap<u8, ShardProgress>;
 
 impl Trip {
     pub(super) fn batches(&self) -> &[TokenBatch] {
@@ -50,17 +62,26 @@ impl Trip {
                 accounts.push(prepared.sent);
             }
             None => {
-                self.batches.push(TokenBatch { sequence: 0, shard, entries: vec![prepared.entry] });
+                self.batches.push(TokenBatch { sequence: 0, confirmed: 0, shard, entries: vec![prepared.entry] });
                 self.accounts.push(vec![prepared.sent]);
             }
         }
     }
 
-    /// Numbers the batches that have no number yet.
-    pub(super) fn number_batches(&mut self, mut next_sequence: impl FnMut(u8) -> u64) {
-        for batch in self.batches.iter_mut().filter(|batch| batch.sequence == 0) {
-            batch.sequence = next_sequence(batch.shard);
+    /// Prepares the trip for being sent now: numbers the batches that have no number yet.
+    pub(super) fn prepare(&mut self, shards: &mut ShardTable, now: u64) {
+        for batch in &mut self.batches {
+            if batch.sequence == 0 {
+                let progress = shards.entry(batch.shard).or_default();
+                (batch.sequence, batch.confirmed) = (progress.next_sequence(), progress.confirmed(now));
+                self.first_sent_at = now;
+            } else {
+                // The buckets have filled since the trip was sent without a reply.
+                let micros = now.saturating_sub(self.sent_at) / 1_000;
+                batch.entries.iter_mut().for_each(|entry| entry.age_known_level(micros));
+            }
         }
+        self.sent_at = now;
     }
 
     pub(super) fn entry_count(&self) -> usize {
@@ -74,9 +95,20 @@ impl Trip {
         self.batches.iter_mut().flat_map(|batch| &mut batch.entries).for_each(|entry| entry.drawn = 0);
     }
 
-    /// Returns the accounts with their replies.
-    pub(super) fn into_replies(self, replies: Vec<Vec<TokenReply>>) -> impl Iterator<Item = (SentAccount, TokenReply)> {
-        self.accounts.into_iter().flatten().zip(replies.into_iter().flatten())
+    /// Applies the replies to the accounts.
+    pub(super) fn finish(self, replies: Vec<Vec<TokenReply>>, shards: &mut ShardTable) {
+        let Self { batches, accounts, sent_at, first_sent_at } = self;
+        for ((batch, accounts), replies) in batches.into_iter().zip(accounts).zip(replies) {
+            let progress = shards.entry(batch.shard).or_default();
+            let was_behind = replies.first().is_some_and(|reply| reply.was_behind);
+            progress.confirm(batch.sequence, sent_at, was_behind);
+            let losses = progress.losses();
+            for (SentAccount { account: (accounts, key), draws }, reply) in accounts.into_iter().zip(replies) {
+                let reply = ExchangeReply { reply, sent_at, first_sent_at, losses };
+                // Refunded tokens are settled next.
+                accounts.revisit(key, |account| account.finish_exchange(reply, draws));
+            }
+        }
     }
 
     /// Returns the accounts of a trip that is given up.
@@ -87,18 +119,20 @@ impl Trip {
     /// Divides a trip that the server refused: several batches into trips of one, and one batch into halves. The halves get
     /// new numbers, because nothing of a refused batch was applied.
     pub(super) fn divide(self) -> Vec<Self> {
+        let Self { sent_at, first_sent_at, .. } = self;
         let is_single = self.batches.len() == 1;
+        let part = |batch, accounts| Self { batches: vec![batch], accounts: vec![accounts], sent_at, first_sent_at };
         let mut parts = Vec::new();
         for (mut batch, mut accounts) in self.batches.into_iter().zip(self.accounts) {
             if is_single {
                 let half = batch.entries.len().div_ceil(2);
                 let entries = batch.entries.split_off(half);
-                let second = TokenBatch { sequence: 0, shard: batch.shard, entries };
-                let second = Self { batches: vec![second], accounts: vec![accounts.split_off(half)] };
+                let second = TokenBatch { sequence: 0, confirmed: 0, shard: batch.shard, entries };
+                let second = part(second, accounts.split_off(half));
                 batch.sequence = 0;
-                parts.extend([Self { batches: vec![batch], accounts: vec![accounts] }, second]);
+                parts.extend([part(batch, accounts), second]);
             } else {
-                parts.push(Self { batches: vec![batch], accounts: vec![accounts] });
+                parts.push(part(batch, accounts));
             }
         }
         parts

@@ -10,12 +10,20 @@ use std::{
     time::Duration,
 };
 
+/// A gateway's last batch.
+#[derive(Clone, Debug, Default)]
+struct FakeBatch {
+    sequence: u64,
+    was_behind: bool,
+    granted: Vec<u32>,
+}
+
 /// Buckets and quotas, and the last batch of each gateway and shard.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct FakeTokens {
     /// The time at which a bucket is full, in microseconds, or the count of a quota.
     levels: HashMap<u128, u64>,
-    batches: HashMap<(String, u8), u64>,
+    batches: HashMap<(String, u8), FakeBatch>,
     refused: HashSet<u128>,
     trips: Vec<usize>,
 }
@@ -66,26 +74,38 @@ impl FakeTokens {
         if !ids.is_disjoint(&self.refused) {
             return Err(StateError::Refused("a value is out of range".to_owned()));
         }
-        let last = self.batches.entry((gateway.to_owned(), batch.shard)).or_default();
-        let is_new = batch.sequence > *last;
-        *last = batch.sequence.max(*last);
-        Ok(batch.entries.iter().map(|entry| self.exchange_entry(entry, is_new, now)).collect())
+        let last = self.batches.entry((gateway.to_owned(), batch.shard)).or_default().clone();
+        let is_new = batch.sequence > last.sequence;
+        let was_behind = if is_new { last.sequence < batch.confirmed } else { last.was_behind };
+        let exchange = |entry: &TokenEntry| self.exchange_entry(entry, is_new, is_new && was_behind, now);
+        let mut replies: Vec<TokenReply> = batch.entries.iter().map(exchange).collect();
+        replies.iter_mut().for_each(|reply| reply.was_behind = was_behind);
+        if is_new {
+            let granted = replies.iter().map(|reply| reply.granted).collect();
+            let record = FakeBatch { sequence: batch.sequence, was_behind, granted };
+            self.batches.insert((gateway.to_owned(), batch.shard), record);
+        } else if batch.sequence == last.sequence {
+            replies.iter_mut().zip(last.granted).for_each(|(reply, granted)| reply.granted = granted);
+        }
+        Ok(replies)
     }
 
-    fn exchange_entry(&mut self, entry: &TokenEntry, is_new: bool, now: u64) -> TokenReply {
+    fn exchange_entry(&mut self, entry: &TokenEntry, is_new: bool, is_behind: bool, now: u64) -> TokenReply {
         let stored = self.levels.get(&entry.id).copied();
         let (settled, drawn) = if is_new { (entry.settled, u64::from(entry.drawn)) } else { (0, 0) };
         let (unit, max, begin) = match entry.limit {
             TokenLimit::Rate { refill_interval, burst } => (micros(refill_interval), u64::from(burst), now),
             TokenLimit::Quota { max, .. } => (1, max, 0),
         };
-        let level = stored.map_or(entry.known_level, |stored| stored.saturating_sub(begin));
+        let known = entry.known_level;
+        let restored = if is_behind || is_new && entry.restores { known } else { 0 };
+        let level = stored.map_or(known, |stored| stored.saturating_sub(begin)).max(restored);
         let bound = if begin > 0 { (MAX_LEVEL * (max * unit) as f64) as u64 } else { u64::MAX };
         let level = level.saturating_add_signed(settled * unit.cast_signed()).min(bound);
         let granted = drawn.min((max * unit).saturating_sub(level) / unit);
         let level = level + granted * unit;
         self.levels.insert(entry.id, begin + level);
-        TokenReply { granted: u32::try_from(granted).unwrap(), level }
+        TokenReply { granted: u32::try_from(granted).unwrap(), level, was_behind: false }
     }
 }
 

@@ -6,9 +6,13 @@ use std::time::Duration;
 /// The entries of one trip that one server process handles at once.
 #[derive(Clone, Debug)]
 pub struct TokenBatch {
-    /// Number of the batch, which grows with each one of this gateway and shard. The server applies a batch once: a batch
-    /// that is sent again after a lost answer only reads.
+    /// Number of the batch, which grows with each one of this gateway and shard. The server applies a batch once: the last
+    /// batch that is sent again after a lost reply only reads, and has the granted tokens of the first reply.
     pub sequence: u64,
+    /// Number of the last batch to which the gateway has a reply, or 0. A server that does not know it has lost data, for
+    /// example because it is a replica that was promoted: it restores the levels of the entries from those that the gateway
+    /// knows.
+    pub confirmed: u64,
     /// The shard that holds every entry, from [`SharedState::shard_of`](super::SharedState::shard_of).
     pub shard: u8,
     /// The entries; each id once.
@@ -30,6 +34,18 @@ pub struct TokenEntry {
     /// What the gateway knows of the level, in the unit of [`TokenReply::level`]. It is where the server begins if it has
     /// no entry, because it lost its data.
     pub known_level: u64,
+    /// Whether the server has lost data since it reported `known_level`. Then the level is at least that one. Otherwise it
+    /// may be less, because other gateways have given tokens back.
+    pub restores: bool,
+}
+
+impl TokenEntry {
+    /// Lowers the known level of a bucket by what it has gained in so many microseconds.
+    pub fn age_known_level(&mut self, micros: u64) {
+        if matches!(self.limit, TokenLimit::Rate { .. }) {
+            self.known_level = self.known_level.saturating_sub(micros);
+        }
+    }
 }
 
 /// The limit of an entry.
@@ -58,6 +74,8 @@ pub struct TokenReply {
     pub granted: u32,
     /// The level after the exchange: microseconds until the bucket is full, or the count of the quota.
     pub level: u64,
+    /// Whether the server did not know [`TokenBatch::confirmed`].
+    pub was_behind: bool,
 }
 
 /// How far the level of a bucket may exceed its burst, as a multiple of the burst, after gateways have settled what they

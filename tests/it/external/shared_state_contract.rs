@@ -2,7 +2,7 @@
 
 use super::support::state_server::StateServer;
 use crate::support::{eventually, eventually_within};
-use gatepost::store::{SharedState, TokenBatch, TokenEntry, TokenLimit, TokenReply};
+use gatepost::store::{SharedState, StateError, TokenBatch, TokenEntry, TokenLimit, TokenReply};
 use std::{
     sync::{
         Arc,
@@ -26,7 +26,7 @@ fn quota(max: u64) -> TokenLimit {
 }
 
 fn entry(id: u128, limit: TokenLimit, settled: i64, drawn: u32) -> TokenEntry {
-    TokenEntry { id, limit, settled, drawn, known_level: 0 }
+    TokenEntry { id, limit, settled, drawn, known_level: 0, restores: false }
 }
 
 /// One gateway, which numbers its batches.
@@ -46,7 +46,12 @@ impl Gateway {
     }
 
     async fn send(&self, sequence: u64, entries: &[TokenEntry]) -> Option<Vec<TokenReply>> {
-        let batch = TokenBatch { sequence, shard: 0, entries: entries.to_vec() };
+        self.send_after(0, sequence, entries).await
+    }
+
+    /// Sends a batch of a gateway that knows the batch `confirmed` to be applied.
+    async fn send_after(&self, confirmed: u64, sequence: u64, entries: &[TokenEntry]) -> Option<Vec<TokenReply>> {
+        let batch = TokenBatch { sequence, confirmed, shard: 0, entries: entries.to_vec() };
         Some(self.state.exchange_tokens(&[batch]).await.ok()?.remove(0))
     }
 
@@ -112,15 +117,17 @@ async fn a_batch_is_applied_once(server: StateServer) {
     let entries = [entry(1, rate(10), 1, 4), entry(2, quota(10), 2, 4)];
     let granted = |replies: &[TokenReply]| replies.iter().map(|reply| reply.granted).collect::<Vec<_>>();
     assert_eq!(granted(&one.send(7, &entries).await.unwrap()), [4, 4]);
-    for sequence in [7, 6, 1] {
+    for (sequence, granted_before) in [(7, [4, 4]), (6, [0, 0]), (1, [0, 0]), (7, [4, 4])] {
         let repeated = one.send(sequence, &entries).await.unwrap();
-        assert_eq!(granted(&repeated), [0, 0], "batch {sequence}");
+        assert_eq!(granted(&repeated), granted_before, "batch {sequence}");
         assert_level(repeated[0].level, 5);
         assert_eq!(repeated[1].level, 6);
     }
     let other = two.send(1, &entries).await.unwrap();
     assert_eq!(granted(&other), [4, 2], "another gateway has numbers of its own");
     assert_eq!(granted(&one.send(8, &[entry(1, rate(10), -10, 3)]).await.unwrap()), [3]);
+    assert_eq!(granted(&one.send(9, &[entry(1, rate(10), 1, 0)]).await.unwrap()), [0]);
+    assert_eq!(granted(&one.send(9, &[entry(1, rate(10), 1, 0)]).await.unwrap()), [0], "nothing was drawn");
 }
 
 #[tokio::test]
@@ -162,6 +169,59 @@ async fn redis_begins_with_known_levels_after_it_lost_its_data() {
 #[tokio::test]
 async fn postgresql_begins_with_known_levels_after_it_lost_its_data() {
     lost_data_is_restored_from_known_levels(StateServer::postgres().await).await;
+}
+
+/// A promoted replica has older entries, and an older number of the gateway's last batch.
+async fn a_server_that_is_behind_restores_levels(server: StateServer) {
+    let gateway = Gateway::open(&server).await;
+    let levels = |bucket, count| {
+        [
+            TokenEntry { known_level: bucket * SLOW_MICROS, ..entry(1, rate(10), 1, 0) },
+            TokenEntry { known_level: count, ..entry(2, quota(10), 1, 0) },
+        ]
+    };
+    let check = |replies: &[TokenReply], was_behind, tokens| {
+        assert_eq!([replies[0].was_behind, replies[1].was_behind], [was_behind; 2]);
+        assert_level(replies[0].level, tokens);
+        assert_eq!(replies[1].level, tokens);
+    };
+    check(&gateway.send_after(0, 1, &levels(0, 0)).await.unwrap(), false, 1);
+    let replies = gateway.send_after(1, 2, &levels(7, 7)).await.unwrap();
+    check(&replies, false, 2);
+    // The gateway has had replies until batch 8, and knows of seven tokens.
+    let replies = gateway.send_after(8, 9, &levels(7, 7)).await.unwrap();
+    check(&replies, true, 8);
+    check(&gateway.send_after(8, 9, &levels(7, 7)).await.unwrap(), true, 8);
+    check(&gateway.send_after(9, 10, &levels(9, 9)).await.unwrap(), false, 9);
+    let restores = levels(9, 9).map(|entry| TokenEntry { settled: -4, restores: true, ..entry });
+    check(&gateway.send_after(10, 11, &restores).await.unwrap(), false, 5);
+    let less = levels(1, 1).map(|entry| TokenEntry { restores: true, ..entry });
+    check(&gateway.send_after(11, 12, &less).await.unwrap(), false, 6);
+}
+
+#[tokio::test]
+async fn redis_restores_levels_if_it_is_behind() {
+    a_server_that_is_behind_restores_levels(StateServer::redis().await).await;
+}
+
+#[tokio::test]
+async fn postgresql_restores_levels_if_it_is_behind() {
+    a_server_that_is_behind_restores_levels(StateServer::postgres().await).await;
+}
+
+#[tokio::test]
+async fn a_refused_batch_of_postgresql_changes_nothing_and_is_no_outage() {
+    let server = StateServer::postgres().await;
+    let gateway = Gateway::open(&server).await;
+    for _ in 0..5 {
+        let twice = [entry(1, quota(10), 1, 0), entry(1, quota(10), 1, 0)];
+        let sequence = gateway.sequence.fetch_add(1, Relaxed) + 1;
+        let batch = TokenBatch { sequence, confirmed: 0, shard: 0, entries: twice.to_vec() };
+        let result = gateway.state.exchange_tokens(&[batch]).await;
+        assert!(matches!(result, Err(StateError::Refused(_))), "{result:?}");
+    }
+    assert!(gateway.state.is_available());
+    assert_eq!(gateway.exchange_one(entry(1, quota(10), 1, 0)).await, (0, 1));
 }
 
 /// Gateways draw from the same entries in different orders, so that rows that are locked in the order of the entries would
@@ -319,16 +379,21 @@ async fn both_servers_reply_alike_to_random_exchanges() {
             .take(count)
             .map(|id| TokenEntry {
                 known_level: random.u64(0..20) * if id < 3 { SLOW_MICROS } else { 1 },
+                restores: random.u8(..10) == 0,
                 ..entry(id, if id < 3 { rate(12) } else { quota(12) }, random.i64(-6..6), random.u32(0..8))
             })
             .collect();
         let sequence = random.u64(step..step + 3);
-        let replies = [one.send(sequence, &entries).await.unwrap(), two.send(sequence, &entries).await.unwrap()];
+        let confirmed = random.u64(step.saturating_sub(3)..=step);
+        let replies = [
+            one.send_after(confirmed, sequence, &entries).await.unwrap(),
+            two.send_after(confirmed, sequence, &entries).await.unwrap(),
+        ];
         for (entry, (redis, postgres)) in entries.iter().zip(replies[0].iter().zip(&replies[1])) {
             let context = format!("seed {seed}, step {step}, {entry:?}: {redis:?} {postgres:?}");
             let tolerance = if matches!(entry.limit, TokenLimit::Quota { .. }) { 0 } else { TOLERANCE };
             assert!(redis.level.abs_diff(postgres.level) <= tolerance, "{context}");
-            assert_eq!(redis.granted, postgres.granted, "{context}");
+            assert_eq!((redis.granted, redis.was_behind), (postgres.granted, postgres.was_behind), "{context}");
         }
     }
 }

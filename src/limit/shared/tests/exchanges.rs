@@ -2,7 +2,7 @@
 
 use crate::{
     limit::{AgentLimitSettings, AgentLimits, BucketKey, CallLimiter, LimitConfig, RateLimitKey, RateRule},
-    store::{FakeServer, TokenLimit},
+    store::{FakeBehavior, FakeServer, TokenLimit},
     telemetry::{LimitKind, Metrics},
 };
 use serde_json::{Value, json};
@@ -105,4 +105,70 @@ async fn more_accounts_than_a_trip_has_room_for_are_settled_without_waiting_for_
     }
     sleep(Duration::from_millis(15)).await;
     assert!(server.with_tokens(|tokens| tokens.ids().len()) > 2_500);
+}
+
+/// Returns the count of the only quota.
+fn quota_count(server: &FakeServer) -> u64 {
+    let limit = TokenLimit::Quota { max: 0, lifetime: Duration::ZERO };
+    server.with_tokens(|tokens| tokens.ids().iter().map(|id| tokens.used(*id, limit, server.now())).sum())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draw_whose_reply_is_lost_costs_nothing() {
+    for behavior in [FakeBehavior::LosesReplies, FakeBehavior::Fails] {
+        let server = FakeServer::start();
+        let limits = json!({"quota": {"per_day": 20}, "on_error": {"default": "closed"}});
+        let gateway = Gateway::open(&server, limits).await;
+        let mut admitted = 0;
+        for call in 0..60 {
+            let is_lost = call % 3 == 2;
+            server.behave(if is_lost { behavior } else { FakeBehavior::Answers });
+            admitted += u64::from(gateway.call("c", None).await);
+            server.behave(FakeBehavior::Answers);
+            sleep(SOON).await;
+            assert_eq!(quota_count(&server), admitted, "call {call}");
+        }
+        assert_eq!(admitted, 20);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_draw_whose_reply_is_lost_and_that_is_decided_locally_is_counted_once() {
+    let server = FakeServer::start();
+    let gateway = Gateway::open(&server, json!({"quota": {"per_day": 20}})).await;
+    let mut admitted = 0;
+    for call in 0..15 {
+        server.behave(if call % 3 == 2 { FakeBehavior::LosesReplies } else { FakeBehavior::Answers });
+        admitted += u64::from(gateway.call("c", None).await);
+        server.behave(FakeBehavior::Answers);
+        sleep(SOON).await;
+        assert_eq!(quota_count(&server), admitted, "call {call}");
+    }
+    assert_eq!(admitted, 15);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_promoted_replica_that_lacks_calls_learns_the_counts_of_all_accounts() {
+    let server = FakeServer::start();
+    let limits = json!({"quota": {"per_day": 100}});
+    let gateways = [Gateway::open(&server, limits.clone()).await, Gateway::open(&server, limits).await];
+    let mut admitted = 0;
+    let mut call = async |times: u64| {
+        for _ in 0..times {
+            for gateway in &gateways {
+                for caller in ["c", "d"] {
+                    admitted += u64::from(gateway.call(caller, None).await);
+                }
+            }
+        }
+        sleep(SOON).await;
+        admitted
+    };
+    call(30).await;
+    let replica = server.with_tokens(|tokens| tokens.clone());
+    assert_eq!(call(17).await, 2 * 94);
+    server.with_tokens(|tokens| *tokens = replica);
+    assert_eq!(quota_count(&server), 2 * 60);
+    let in_all = call(60).await;
+    assert!((2 * 94..=2 * (100 + 2)).contains(&in_all), "{in_all} of 200 calls, and one or two of each gateway");
 }

@@ -29,8 +29,8 @@ const DELETION_TIME: Duration = Duration::from_millis(250);
 
 const HEARTBEAT: &str = "select gateways, unix_micros from gatepost_shared_heartbeat($1, $2)";
 const LEAVE: &str = "delete from gatepost_shared_gateways where gateway = $1";
-const EXCHANGE_TOKENS: &str = "select entry, granted, level
-    from gatepost_shared_exchange_tokens($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+const EXCHANGE_TOKENS: &str = "select entry, granted, level, is_behind
+    from gatepost_shared_exchange_tokens($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
 
 /// A PostgreSQL database that holds shared state.
 pub(in crate::store::shared) struct PostgresEngine {
@@ -80,10 +80,12 @@ impl PostgresEngine {
         batch: &TokenBatch,
     ) -> StateResult<Vec<TokenReply>> {
         let columns = TokenColumns::new(&batch.entries);
-        let sequence = i64::try_from(batch.sequence).unwrap_or(i64::MAX);
-        let parameters: [SqlParameter<'_>; 10] = [
+        let [sequence, confirmed] =
+            [batch.sequence, batch.confirmed].map(|number| i64::try_from(number).unwrap_or(i64::MAX));
+        let parameters: [SqlParameter<'_>; 12] = [
             (&gateway, Type::TEXT),
             (&sequence, Type::INT8),
+            (&confirmed, Type::INT8),
             (&MAX_LEVEL, Type::FLOAT8),
             (&columns.ids, Type::BYTEA_ARRAY),
             (&columns.refills, Type::FLOAT8_ARRAY),
@@ -91,6 +93,7 @@ impl PostgresEngine {
             (&columns.settled, Type::FLOAT8_ARRAY),
             (&columns.drawn, Type::FLOAT8_ARRAY),
             (&columns.known, Type::FLOAT8_ARRAY),
+            (&columns.restores, Type::BOOL_ARRAY),
             (&columns.lifetimes, Type::FLOAT8_ARRAY),
         ];
         let rows = self.query_on(connection, EXCHANGE_TOKENS, &parameters).await?;
@@ -143,6 +146,7 @@ struct TokenColumns {
     settled: Vec<f64>,
     drawn: Vec<f64>,
     known: Vec<f64>,
+    restores: Vec<bool>,
     lifetimes: Vec<f64>,
 }
 
@@ -160,6 +164,7 @@ impl TokenColumns {
             columns.settled.push(entry.settled as f64);
             columns.drawn.push(entry.drawn.into());
             columns.known.push(entry.known_level as f64);
+            columns.restores.push(entry.restores);
             columns.lifetimes.push(lifetime.as_secs_f64() * 1e6);
         }
         columns
@@ -169,9 +174,10 @@ impl TokenColumns {
 /// Returns the position of an entry in its batch, and its reply.
 fn read_token_reply(row: &Row) -> Result<(usize, TokenReply), tokio_postgres::Error> {
     let (entry, granted, level): (i32, f64, f64) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+    let was_behind = row.try_get(3)?;
     // The server counts from 1.
     let entry = usize::try_from(entry).unwrap_or_default().wrapping_sub(1);
-    Ok((entry, TokenReply { granted: granted as u32, level: level as u64 }))
+    Ok((entry, TokenReply { granted: granted as u32, level: level as u64, was_behind }))
 }
 
 impl fmt::Debug for PostgresEngine {

@@ -12,6 +12,7 @@ const STEPS: &[&str] = &[
     include_str!("schema_of_keys.sql"),
     include_str!("schema_of_values.sql"),
     include_str!("schema_of_logs.sql"),
+    include_str!("schema_of_batches.sql"),
 ];
 
 /// Statements that delete expired rows; $1 is the maximum of rows that one of them deletes. They lock no row for which

@@ -10,7 +10,7 @@ use redis::{Cmd, RedisResult};
 use std::time::Duration;
 
 /// Bytes of an entry in the argument of the script.
-const ENTRY_LENGTH: usize = 44;
+const ENTRY_LENGTH: usize = 45;
 /// Bytes of an entry in the reply of the script.
 const REPLY_LENGTH: usize = 12;
 /// Hexadecimal digits of an id.
@@ -40,7 +40,7 @@ impl<'a> PackedBatch<'a> {
     fn command(&self, source: ScriptSource<'_>) -> Cmd {
         let count = self.batch.entries.len();
         let length = count * (self.entry_prefix.len() + ID_LENGTH) + self.entries.len() + self.sequence_key.len();
-        let mut command = Cmd::with_capacity(count + 7, length + 128);
+        let mut command = Cmd::with_capacity(count + 8, length + 128);
         command.arg(source.command).arg(source.script).arg(count + 1).arg(&self.sequence_key);
         let mut key = self.entry_prefix.clone();
         for entry in &self.batch.entries {
@@ -48,7 +48,7 @@ impl<'a> PackedBatch<'a> {
             key.extend_from_slice(&to_hexadecimal(entry.id));
             command.arg(&key);
         }
-        command.arg(self.batch.sequence).arg(MAX_LEVEL).arg(&self.entries);
+        command.arg(self.batch.sequence).arg(self.batch.confirmed).arg(MAX_LEVEL).arg(&self.entries);
         command
     }
 }
@@ -65,13 +65,15 @@ impl TokenScript {
         batch: &PackedBatch<'_>,
     ) -> RedisResult<Option<Vec<TokenReply>>> {
         let reply: Vec<u8> = self.0.run_command(link, |source| batch.command(source)).await?;
-        let (replies, rest) = reply.as_chunks();
+        let Some((was_behind, packed)) = reply.split_first() else { return Ok(None) };
+        let (replies, rest) = packed.as_chunks();
         let is_complete = replies.len() == batch.batch.entries.len() && rest.is_empty();
-        Ok(is_complete.then(|| replies.iter().map(unpack_reply).collect()))
+        let unpack = |reply| TokenReply { was_behind: *was_behind != 0, ..unpack_reply(reply) };
+        Ok(is_complete.then(|| replies.iter().map(unpack).collect()))
     }
 }
 
-/// Appends an entry in the format `<dI8i8I4I8I8` of Lua's `struct.unpack`.
+/// Appends an entry in the format `<dI8i8I4I8I8B` of Lua's `struct.unpack`.
 fn pack_entry(entry: &TokenEntry, to: &mut Vec<u8>) {
     let (interval, max, lifetime) = match entry.limit {
         TokenLimit::Rate { refill_interval, burst } => (refill_interval, u64::from(burst), Duration::ZERO),
@@ -84,12 +86,14 @@ fn pack_entry(entry: &TokenEntry, to: &mut Vec<u8>) {
     to.extend_from_slice(&entry.drawn.to_le_bytes());
     to.extend_from_slice(&entry.known_level.to_le_bytes());
     to.extend_from_slice(&lifetime.to_le_bytes());
+    to.push(u8::from(entry.restores));
 }
 
 /// Reads a reply in the format `<I4I8` of Lua's `struct.pack`.
 fn unpack_reply(reply: &[u8; REPLY_LENGTH]) -> TokenReply {
     let [g0, g1, g2, g3, level @ ..] = *reply;
-    TokenReply { granted: u32::from_le_bytes([g0, g1, g2, g3]), level: u64::from_le_bytes(level) }
+    let granted = u32::from_le_bytes([g0, g1, g2, g3]);
+    TokenReply { granted, level: u64::from_le_bytes(level), was_behind: false }
 }
 
 /// Returns the digits of an id. They are formatted for every entry of a trip, which `format!` is too slow for.
