@@ -175,7 +175,7 @@ impl StateConnection {
         match kind {
             TripKind::Tokens | TripKind::Leases => {
                 // A batch of the number 0 is older than every other, so that the server does not apply it.
-                let batch = |shard| TokenBatch { sequence: 0, shard, entries: Vec::new() };
+                let batch = |shard| TokenBatch { sequence: 0, confirmed: 0, shard, entries: Vec::new() };
                 let batches: Vec<_> = (0..self.engine.shards()).map(batch).collect();
                 self.engine.exchange_tokens(&self.gateway, &batches).await.map(drop)
             }
