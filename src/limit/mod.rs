@@ -31,6 +31,7 @@ mod shadow_limits;
 mod shared;
 mod shared_concurrency;
 mod slot_request;
+mod trip_size;
 mod websocket_counts;
 
 pub use agent_limits::{AgentLimitSettings, AgentLimits, LatencySample, Permit, SampleOutcome};

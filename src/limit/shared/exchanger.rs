@@ -7,7 +7,10 @@ use super::{
     token_account::QueueState,
     trip::{MAX_BATCH, PreparedEntry, SentAccount, ShardTable, Trip},
 };
-use crate::store::{StateError, TripKind};
+use crate::{
+    limit::trip_size::TripSize,
+    store::{StateError, TripKind},
+};
 use std::{
     collections::VecDeque,
     convert::Infallible,
@@ -31,6 +34,7 @@ pub(super) struct Exchanger {
     /// that it refused.
     backlog: VecDeque<Trip>,
     has_reported_refusal: bool,
+    trip_size: TripSize,
 }
 
 impl Exchanger {
@@ -40,6 +44,7 @@ impl Exchanger {
             shards: ShardTable::new(),
             backlog: VecDeque::new(),
             has_reported_refusal: false,
+            trip_size: TripSize::new(MAX_ACCOUNTS.min(MAX_BATCH * usize::from(context.state.shards()))),
         }
     }
 
@@ -64,14 +69,10 @@ impl Exchanger {
         for _ in 0..MAX_TRIPS_IN_A_ROW {
             // An error leaves everything in the queue.
             let is_answered = self.exchange(with_settling).await.is_ok();
-            if !is_answered || !self.context.queue.has_calls_or(self.max_accounts()) {
+            if !is_answered || !self.context.queue.has_calls_or(self.trip_size.get()) {
                 return;
             }
         }
-    }
-
-    fn max_accounts(&self) -> usize {
-        MAX_ACCOUNTS.min(MAX_BATCH * usize::from(self.context.state.shards()))
     }
 
     /// Settles everything, if the server answers, and tells the threads that wait for it.
@@ -115,8 +116,10 @@ impl Exchanger {
 
     async fn make_trip(&mut self, mut trip: Trip) -> Result<(), StateError> {
         trip.prepare(&mut self.shards, self.context.now().now);
-        match self.context.state.exchange_tokens(trip.batches()).await {
+        let deadline = trip.deadline(self.context.state.limit_timeout());
+        match self.context.state.exchange_tokens(trip.batches(), deadline).await {
             Ok(replies) => {
+                self.trip_size.record_reply(trip.entry_count());
                 trip.finish(replies, &mut self.shards);
                 Ok(())
             }
@@ -125,7 +128,10 @@ impl Exchanger {
                 Ok(())
             }
             Err(why) => {
-                trip.abandon_draws();
+                if why == StateError::Timeout {
+                    self.trip_size.record_timeout(trip.entry_count());
+                }
+                trip.record_failure();
                 self.backlog.push_front(trip);
                 Err(why)
             }
@@ -156,7 +162,7 @@ impl Exchanger {
     fn next_trip(&mut self, with_settling: bool) -> Trip {
         let now = self.context.now().now;
         let mut trip = Trip::default();
-        for account in self.context.queue.take(self.max_accounts(), with_settling) {
+        for account in self.context.queue.take(self.trip_size.get(), with_settling) {
             let (accounts, key) = &account;
             let shard = self.context.state.shard_of(key.hash);
             if !trip.accepts(shard, key.id) {

@@ -103,7 +103,7 @@ pub(super) struct TokenAccount {
     /// Tokens that were sent and are not confirmed.
     in_flight: i64,
     /// This gateway's part of a bucket while the server is away. A part of a quota needs no state of its own.
-    fallback: Option<LocalPart>,
+    fallback: Option<Box<LocalPart>>,
     waiting: Vec<WaitingDraw>,
     pub(super) queue_state: QueueState,
 }
@@ -207,7 +207,8 @@ impl TokenAccount {
     /// Decides with what is known, as the server would if nothing has changed, and spends nothing.
     pub(super) fn inspect(&self, count: u32, context: DecisionContext) -> AccountDecision {
         if !context.is_available {
-            return Self { waiting: Vec::new(), ..*self }.acquire_locally(count, context);
+            return Self { waiting: Vec::new(), fallback: self.fallback.clone(), ..*self }
+                .acquire_locally(count, context);
         }
         let level = self.level(context.now);
         let after = level + self.limit.unit() * i128::from(count);
@@ -223,16 +224,15 @@ impl TokenAccount {
         let AccountLimit::Rate { refill_interval, burst } = self.limit else {
             return self.acquire_local_quota(count, context);
         };
-        let mut part = self.fallback.unwrap_or_else(|| {
+        let known_level = self.known_level(now);
+        let part = self.fallback.get_or_insert_with(|| {
             let unsettled = UnsettledTokens { pending: self.pending, in_flight: self.in_flight };
             // The part counts them from now on.
             self.pending = self.pending.min(0);
             let bucket = DividedBucket { refill_interval, burst, gateways };
-            LocalPart::new(bucket, self.known_level(now), unsettled, now)
+            Box::new(LocalPart::new(bucket, known_level, unsettled, now))
         });
-        let decision = part.acquire(count, now);
-        self.fallback = Some(part);
-        decision
+        part.acquire(count, now)
     }
 
     fn acquire_local_quota(&mut self, count: u32, context: DecisionContext) -> AccountDecision {

@@ -6,10 +6,15 @@ use super::{
     token_accounts::QueuedAccount,
 };
 use crate::store::{TokenBatch, TokenEntry, TokenReply};
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 /// Maximum number of entries of a batch, which the server handles without a break for others.
 pub(super) const MAX_BATCH: usize = 256;
+
+/// Maximum of the time that a trip may take for which no call waits.
+const MAX_DEADLINE: Duration = Duration::from_millis(500);
+/// Attempts after which a trip gets more time.
+const ATTEMPTS_WITH_EQUAL_DEADLINE: u32 = 3;
 
 /// An account in a trip, with the calls that wait for its reply.
 pub(super) struct SentAccount {
@@ -33,6 +38,8 @@ pub(super) struct Trip {
     sent_at: u64,
     /// When it was sent first.
     first_sent_at: u64,
+    /// How often it was sent without a reply.
+    failures: u32,
 }
 
 /// The exchanges with each shard.
@@ -88,16 +95,27 @@ impl Trip {
         self.batches.iter().map(|batch| batch.entries.len()).sum()
     }
 
-    /// Drops the calls that wait, which learn at once that there is no reply. They are decided without the server, so that
+    /// Returns how long the trip may take: as long as its calls wait. A trip without calls has more time, and the more the
+    /// more often it was sent in vain, so that a server that is slow confirms it in the end.
+    pub(super) fn deadline(&self, draw_timeout: Duration) -> Duration {
+        if self.accounts.iter().flatten().any(|sent| !sent.draws.is_empty()) {
+            return draw_timeout;
+        }
+        let factor = 2 * (1 + self.failures / ATTEMPTS_WITH_EQUAL_DEADLINE);
+        draw_timeout.saturating_mul(factor).min(MAX_DEADLINE.max(draw_timeout))
+    }
+
+    /// Records that there was no reply. Drops the calls that wait, which learn at once that there is no reply. They are decided without the server, so that
     /// nothing is drawn for them if the trip is sent again.
-    pub(super) fn abandon_draws(&mut self) {
+    pub(super) fn record_failure(&mut self) {
+        self.failures = self.failures.saturating_add(1);
         self.accounts.iter_mut().flatten().for_each(|sent| sent.draws.clear());
         self.batches.iter_mut().flat_map(|batch| &mut batch.entries).for_each(|entry| entry.drawn = 0);
     }
 
     /// Applies the replies to the accounts.
     pub(super) fn finish(self, replies: Vec<Vec<TokenReply>>, shards: &mut ShardTable) {
-        let Self { batches, accounts, sent_at, first_sent_at } = self;
+        let Self { batches, accounts, sent_at, first_sent_at, .. } = self;
         for ((batch, accounts), replies) in batches.into_iter().zip(accounts).zip(replies) {
             let progress = shards.entry(batch.shard).or_default();
             let was_behind = replies.first().is_some_and(|reply| reply.was_behind);
@@ -121,7 +139,13 @@ impl Trip {
     pub(super) fn divide(self) -> Vec<Self> {
         let Self { sent_at, first_sent_at, .. } = self;
         let is_single = self.batches.len() == 1;
-        let part = |batch, accounts| Self { batches: vec![batch], accounts: vec![accounts], sent_at, first_sent_at };
+        let part = |batch, accounts| Self {
+            batches: vec![batch],
+            accounts: vec![accounts],
+            sent_at,
+            first_sent_at,
+            failures: 0,
+        };
         let mut parts = Vec::new();
         for (mut batch, mut accounts) in self.batches.into_iter().zip(self.accounts) {
             if is_single {

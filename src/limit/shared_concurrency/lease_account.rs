@@ -158,6 +158,20 @@ impl LeaseAccount {
         }
     }
 
+    /// Decides a call for which the server has not answered in time. It takes no slot for which others are queued.
+    pub(super) fn take_without_server(&mut self, times: LeaseTimes) -> SlotOutcome {
+        let times = LeaseTimes { is_available: false, ..times };
+        let has_queue = self.queued.iter().any(|waiter| !waiter.is_closed());
+        if !has_queue && self.in_use < self.usable(times) {
+            self.take();
+            return SlotOutcome::Granted;
+        }
+        match times.on_error {
+            OnError::Closed => SlotOutcome::Unavailable,
+            OnError::Local | OnError::Open => SlotOutcome::Refused,
+        }
+    }
+
     /// Asks for one slot more with the next exchange, for a call that does not wait.
     pub(super) fn hint(&mut self) {
         self.hints = self.hints.saturating_add(1).min(MAX_HINTS);
@@ -234,8 +248,8 @@ impl LeaseAccount {
         self.refuse_draws();
     }
 
-    /// Records that there is no reply. While the server is taken for available, the calls wait for the next trips; after
-    /// some of them, or if it is not available, they are decided without it.
+    /// Records that there is no reply. While the server is taken for available, calls wait for the next trips, those of
+    /// draws as long as a draw may take; after some trips, or if it is not available, they are decided without it.
     pub(super) fn fail_exchange(&mut self, times: LeaseTimes) {
         self.failures = self.failures.saturating_add(1);
         self.wake_at = None;

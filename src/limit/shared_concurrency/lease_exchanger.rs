@@ -5,7 +5,10 @@ use super::{
     lease_context::{LeaseContext, LeaseWake},
     shared_concurrency_limiter::SharedConcurrencyLimiter,
 };
-use crate::store::{LeaseBatch, LeaseEntry};
+use crate::{
+    limit::trip_size::TripSize,
+    store::{LeaseBatch, LeaseEntry, StateError},
+};
 use parking_lot::Mutex;
 use std::{
     collections::{BTreeMap, HashMap},
@@ -47,6 +50,7 @@ pub(super) struct LeaseExchanger {
     /// Threads that wait until every slot that no call uses is given back.
     return_requests: Vec<SyncSender<()>>,
     sequence: u64,
+    trip_size: TripSize,
 }
 
 impl LeaseExchanger {
@@ -56,7 +60,15 @@ impl LeaseExchanger {
         wakes: UnboundedReceiver<LeaseWake>,
     ) -> Self {
         let (context, limiters) = (Arc::clone(context), Arc::clone(limiters));
-        Self { context, limiters, wakes, schedule: HashMap::new(), return_requests: Vec::new(), sequence: 0 }
+        Self {
+            context,
+            limiters,
+            wakes,
+            schedule: HashMap::new(),
+            return_requests: Vec::new(),
+            sequence: 0,
+            trip_size: TripSize::new(MAX_TRIP),
+        }
     }
 
     /// Makes trips until the channel is closed.
@@ -110,9 +122,7 @@ impl LeaseExchanger {
         if !self.schedule.values().any(|account| account.due <= now) {
             return;
         }
-        let is_due = |account: &&ScheduledAccount| account.due.saturating_sub(account.early) <= now;
-        let due = self.schedule.values().filter(is_due).take(MAX_TRIP);
-        let due: Vec<Arc<SharedConcurrencyLimiter>> = due.map(|account| Arc::clone(&account.limiter)).collect();
+        let due = self.due_limiters(now);
         if self.context.server.is_available() {
             self.make_trip(&due).await;
         } else {
@@ -122,17 +132,33 @@ impl LeaseExchanger {
         due.iter().for_each(|limiter| self.reschedule(limiter));
     }
 
+    /// Returns the limiters of one trip, those that are due first.
+    fn due_limiters(&self, now: Duration) -> Vec<Arc<SharedConcurrencyLimiter>> {
+        let is_due = |account: &&ScheduledAccount| account.due.saturating_sub(account.early) <= now;
+        let mut due: Vec<&ScheduledAccount> = self.schedule.values().filter(is_due).collect();
+        let max = self.trip_size.get();
+        if due.len() > max {
+            due.select_nth_unstable_by_key(max, |account| account.due);
+            due.truncate(max);
+        }
+        due.into_iter().map(|account| Arc::clone(&account.limiter)).collect()
+    }
+
     async fn make_trip(&mut self, due: &[Arc<SharedConcurrencyLimiter>]) {
         let times = self.context.times();
         let trip = self.begin_trip(due, times);
         match self.context.server.exchange_leases(&trip.batches).await {
             Ok(replies) => {
+                self.trip_size.record_reply(due.len());
                 let lifetime = self.context.server.lease_lifetime();
                 for (limiter, reply) in trip.limiters.iter().flatten().zip(replies.iter().flatten()) {
                     limiter.account().lock().finish_exchange(*reply, times.now, lifetime);
                 }
             }
-            Err(_) => {
+            Err(why) => {
+                if why == StateError::Timeout {
+                    self.trip_size.record_timeout(due.len());
+                }
                 let times = self.context.times();
                 trip.limiters.iter().flatten().for_each(|limiter| limiter.account().lock().fail_exchange(times));
             }

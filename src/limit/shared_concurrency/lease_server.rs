@@ -23,6 +23,9 @@ pub(in crate::limit) trait LeaseServer: Debug + Send + Sync {
 
     /// Returns how long slots are leased after an exchange.
     fn lease_lifetime(&self) -> Duration;
+
+    /// Returns how long a call waits for its draw.
+    fn draw_timeout(&self) -> Duration;
 }
 
 #[async_trait::async_trait]
@@ -45,5 +48,9 @@ impl LeaseServer for SharedState {
 
     fn lease_lifetime(&self) -> Duration {
         self.lease_lifetime()
+    }
+
+    fn draw_timeout(&self) -> Duration {
+        self.limit_timeout()
     }
 }

@@ -128,7 +128,8 @@ impl SharedConcurrencyLimiter {
             }
         };
         if let Some(drawn) = drawn {
-            match drawn.outcome().await {
+            let outcome = timeout(self.context.server.draw_timeout(), drawn.outcome()).await;
+            match outcome.unwrap_or_else(|_| self.take_without_server()) {
                 Ok(slot) => return Ok(slot),
                 Err(SlotOutcome::Unavailable) => return Err(request.refuse(&ConcurrencyRefusal::Unavailable)),
                 Err(SlotOutcome::Refused | SlotOutcome::Granted) => {}
@@ -171,6 +172,19 @@ impl SharedConcurrencyLimiter {
             self.wake(account, delay);
         }
         attempt
+    }
+
+    /// Decides a call for which the server has not answered in time.
+    fn take_without_server(self: &Arc<Self>) -> Result<SharedSlot, SlotOutcome> {
+        let (mut account, times) = (self.account.lock(), self.context.times());
+        let outcome = account.take_without_server(times);
+        if let Some(delay) = account.report_delay(times) {
+            self.wake(&mut account, delay);
+        }
+        match outcome {
+            SlotOutcome::Granted => Ok(SharedSlot(Arc::clone(self))),
+            outcome => Err(outcome),
+        }
     }
 
     fn enqueue(self: &Arc<Self>) -> WaitingCall<'_> {

@@ -75,7 +75,14 @@ struct ModelServer {
     max_delay: AtomicU64,
     /// Of how many trips one is lost, if any.
     one_lost_of: AtomicU32,
+    /// How many agents the server can handle in time, if it is slow.
+    max_entries: AtomicUsize,
+    /// Numbers of agents of the trips that were answered.
+    answered: Mutex<Vec<usize>>,
 }
+
+/// Deadline of a trip, and of a call's draw.
+const TIMEOUT: Duration = Duration::from_millis(20);
 
 impl ModelServer {
     fn is_lost(&self) -> bool {
@@ -97,6 +104,12 @@ impl ModelServer {
 impl LeaseServer for ModelServer {
     async fn exchange_leases(&self, batches: &[LeaseBatch]) -> Result<Vec<Vec<LeaseReply>>, StateError> {
         self.trips.fetch_add(1, Relaxed);
+        let entries = batches.iter().map(|batch| batch.entries.len()).sum();
+        if entries > self.max_entries.load(Relaxed) {
+            sleep(TIMEOUT).await;
+            return Err(StateError::Timeout);
+        }
+        self.answered.lock().push(entries);
         self.travel().await;
         let lost_before = self.is_lost();
         if lost_before && fastrand::bool() {
@@ -138,6 +151,10 @@ impl LeaseServer for ModelServer {
     fn lease_lifetime(&self) -> Duration {
         LIFETIME
     }
+
+    fn draw_timeout(&self) -> Duration {
+        TIMEOUT
+    }
 }
 
 /// One gateway, and its agent.
@@ -160,6 +177,8 @@ fn gateways(count: u32, concurrency: &Value, on_error: &str) -> (Vec<Gateway>, A
             trips: AtomicUsize::new(0),
             max_delay: AtomicU64::new(300),
             one_lost_of: AtomicU32::new(0),
+            max_entries: AtomicUsize::new(usize::MAX),
+            answered: Mutex::default(),
         });
         let config = json!({"concurrency": concurrency, "max_share": 1, "on_error": {"concurrency": on_error}});
         let metrics = Metrics::new().unwrap();
@@ -366,6 +385,43 @@ async fn while_the_server_cannot_be_reached_on_error_decides() {
             assert_eq!(gateways[1].acquire_many(9).await.len(), 6_usize.saturating_sub(expected), "{on_error}");
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_waits_for_a_server_that_hangs_as_long_as_for_one_trip() {
+    for (on_error, is_granted) in [("local", true), ("open", true), ("closed", false)] {
+        let (gateways, _) = gateways(3, &json!({"shared_max_per_agent": 6, "max_queued": 0}), on_error);
+        let gateway = &gateways[0];
+        gateway.server.max_entries.store(0, Relaxed);
+        for call in 0..2 {
+            // Calls begin at any time during the trips and the pauses between them.
+            sleep(Duration::from_millis(fastrand::u64(..50))).await;
+            let begun = Instant::now();
+            let permit = gateway.acquire().await;
+            let waited = begun.elapsed();
+            assert!(waited <= TIMEOUT + Duration::from_millis(2), "{on_error}, call {call}: {waited:?}");
+            assert_eq!(permit.is_ok(), is_granted, "{on_error}, call {call}");
+            std::mem::forget(permit);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn trips_become_smaller_until_a_slow_server_answers_them_in_time() {
+    let (gateways, model) = gateways(1, &json!({"shared_max_per_agent": 6, "max_queued": 0}), "local");
+    let gateway = &gateways[0];
+    gateway.server.max_entries.store(100, Relaxed);
+    let agents = (0..1_000).map(|agent| {
+        let id = format!("agent-{agent}").parse().unwrap();
+        gateway.limits.register_agent(&id, AgentLimitSettings::default())
+    });
+    let agents: Vec<_> = agents.collect();
+    let calls = agents.iter().map(|agent| gateway.limits.acquire_permit(agent, CLIENT));
+    let permits: Vec<_> = join_all(calls).await.into_iter().collect::<Result<_, _>>().unwrap();
+    sleep(Duration::from_secs(5)).await;
+    assert!(model.leased() >= 1_000, "{}", model.leased());
+    assert!(gateway.server.answered.lock().iter().all(|entries| *entries <= 100));
+    drop(permits);
 }
 
 #[tokio::test(start_paused = true)]

@@ -367,7 +367,9 @@ impl StateEngine for FakeEngine {
         if self.is_failing() {
             return self.answer(Vec::new()).await;
         }
+        let time = self.0.with_tokens(|tokens| tokens.time_for(batches));
         let replies = self.0.tokens.lock().exchange(gateway, batches, self.0.now());
+        tokio::time::sleep(time).await;
         self.answer(replies).await?
     }
 

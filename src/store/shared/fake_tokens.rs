@@ -25,6 +25,7 @@ pub struct FakeTokens {
     levels: HashMap<u128, u64>,
     batches: HashMap<(String, u8), FakeBatch>,
     refused: HashSet<u128>,
+    time_per_entry: Duration,
     trips: Vec<usize>,
 }
 
@@ -32,6 +33,17 @@ impl FakeTokens {
     /// Refuses every batch with this entry from now on.
     pub fn refuse(&mut self, id: u128) {
         self.refused.insert(id);
+    }
+
+    /// Makes the server as slow as this from now on.
+    pub fn slow_down(&mut self, time_per_entry: Duration) {
+        self.time_per_entry = time_per_entry;
+    }
+
+    /// Returns how long the server needs for batches.
+    pub(super) fn time_for(&self, batches: &[TokenBatch]) -> Duration {
+        let entries: usize = batches.iter().map(|batch| batch.entries.len()).sum();
+        self.time_per_entry * u32::try_from(entries).unwrap()
     }
 
     /// Returns the numbers of entries of the trips until now.

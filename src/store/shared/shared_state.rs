@@ -117,14 +117,18 @@ impl SharedState {
         u8::try_from(key % u64::from(self.inner.engine.shards())).unwrap_or_default()
     }
 
-    /// Exchanges tokens in one trip of at most [`SharedState::limit_timeout`].
+    /// Exchanges tokens in one trip of at most `deadline`.
     ///
     /// # Errors
     /// Why there is no reply; the batches may have been applied.
-    pub async fn exchange_tokens(&self, batches: &[TokenBatch]) -> Result<Vec<Vec<TokenReply>>, StateError> {
+    pub async fn exchange_tokens(
+        &self,
+        batches: &[TokenBatch],
+        deadline: Duration,
+    ) -> Result<Vec<Vec<TokenReply>>, StateError> {
         let connection = &self.inner;
         let trip = connection.engine.exchange_tokens(&connection.gateway, batches);
-        connection.guard(TripKind::Tokens.into(), connection.limit_timeout, trip).await
+        connection.guard(TripKind::Tokens.into(), deadline, trip).await
     }
 
     /// Returns the engine, for a trip that [`SharedState::guard`] makes.

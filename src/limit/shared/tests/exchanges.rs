@@ -172,3 +172,27 @@ async fn a_promoted_replica_that_lacks_calls_learns_the_counts_of_all_accounts()
     let in_all = call(60).await;
     assert!((2 * 94..=2 * (100 + 2)).contains(&in_all), "{in_all} of 200 calls, and one or two of each gateway");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_server_gets_smaller_trips_and_a_trip_that_is_too_large_gets_more_time() {
+    let server = FakeServer::start();
+    let gateway = Gateway::open(&server, json!({"per_caller": "400/d"})).await;
+    // A trip of 1,024 accounts takes 205 ms; calls wait for 20 ms, and other trips at first for 40 ms.
+    server.with_tokens(|tokens| tokens.slow_down(Duration::from_micros(200)));
+    let call_all = async || {
+        for caller in 0..1_500 {
+            assert!(gateway.call(&caller.to_string(), None).await);
+        }
+    };
+    call_all().await;
+    sleep(Duration::from_secs(20)).await;
+    for caller in 0..1_500 {
+        assert_eq!(counted(&server, "400/d", &caller.to_string()), 1, "caller {caller}");
+    }
+    let trips = server.with_tokens(|tokens| tokens.trips().len());
+    call_all().await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(counted(&server, "400/d", "1499"), 2);
+    let later = server.with_tokens(|tokens| tokens.trips()[trips..].to_vec());
+    assert!(later.iter().all(|entries| *entries <= 232), "{later:?}");
+}
