@@ -324,6 +324,9 @@ async fn the_events_of_all_logs_have_one_budget() {
     log.push(&large);
     assert_eq!(one.gaps(), (200 - fitting) as u64, "there is room again");
     server.behave(FakeBehavior::Answers);
+    while !one.state.is_available() {
+        sleep(SECOND / 10).await;
+    }
     one.flush().await;
     assert_eq!(server.with_logs(|logs| logs.log_count()), 1, "logs whose readers had their time are not written");
 }

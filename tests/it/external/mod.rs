@@ -30,6 +30,7 @@ mod peers;
 mod registry_store;
 mod reverse_proxies;
 mod shared_concurrency;
+mod shared_connections;
 mod shared_credentials;
 mod shared_directory;
 mod shared_events;

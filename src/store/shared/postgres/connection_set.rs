@@ -81,6 +81,11 @@ impl SetSettings {
 }
 
 impl OpenConnections {
+    /// Returns what the present connections were opened with.
+    fn settings_in_use(&self) -> Option<Arc<SetSettings>> {
+        self.settings.clone().filter(|_| self.first().is_some())
+    }
+
     fn first(&self) -> Option<SharedConnection> {
         let [first, ..] = &self.connections;
         first.clone().filter(|connection| !connection.is_closed())
@@ -160,7 +165,7 @@ impl ConnectionSet {
     /// one is open.
     pub(super) async fn refresh_secret(&self) {
         // Without a connection, the heartbeat opens one with the present URL.
-        let Some(current) = self.open.lock().settings.clone().filter(|_| self.first().is_ok()) else { return };
+        let Some(current) = self.open.lock().settings_in_use() else { return };
         let Ok(changed) = self.read_changed(Some(current)).await else { return };
         let Some(settings) = changed else {
             self.problems.clear();

@@ -77,6 +77,13 @@ struct ConnectionState {
     settings: Option<Arc<RedisSettings>>,
 }
 
+impl ConnectionState {
+    /// Returns what the present connections were made with.
+    fn settings_in_use(&self) -> Option<Arc<RedisSettings>> {
+        self.settings.clone().filter(|_| self.links.is_some())
+    }
+}
+
 impl RedisConnection {
     pub(super) fn new(config: RedisConfig) -> Self {
         Self {
@@ -159,7 +166,7 @@ impl RedisConnection {
     /// the new ones are open.
     pub(super) async fn refresh(&self) {
         // Without connections, the heartbeat makes new ones with the present settings.
-        let Some(current) = self.state.lock().settings.clone().filter(|_| self.link().is_ok()) else { return };
+        let Some(current) = self.state.lock().settings_in_use() else { return };
         let Ok(settings) = self.read_settings().await else { return };
         if settings != *current {
             self.replace_links(Arc::new(settings), "a secret or the address").await;
@@ -292,5 +299,9 @@ fn needs_new_connection(why: &RedisError) -> bool {
 
 /// Describes an error without the secrets that the library might repeat: it names none.
 fn describe(why: &RedisError) -> String {
-    format!("Redis: {why}")
+    // Redis does not say which command a script was refused.
+    let is_refused = why.kind() == redis::ErrorKind::Server(redis::ServerErrorKind::NoPerm)
+        || why.to_string().contains("The user executing the script can't");
+    let advice = if is_refused { " (give the user the rights that docs/scale-out.md lists)" } else { "" };
+    format!("Redis: {why}{advice}")
 }

@@ -2,6 +2,8 @@
 
 pub mod agent_uri;
 pub mod bridge_peer;
+pub mod delaying_proxy;
+pub mod hanging_file;
 pub mod helm;
 pub mod mosquitto;
 pub mod mqtt_peers;

@@ -49,6 +49,18 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port())
     }
 
+    /// Sends a command, with words that are separated by spaces.
+    pub async fn command<T: redis::FromRedisValue>(&self, command: &str) -> T {
+        self.try_command(command).await.unwrap()
+    }
+
+    /// Sends a command that may fail.
+    pub(super) async fn try_command<T: redis::FromRedisValue>(&self, command: &str) -> redis::RedisResult<T> {
+        let mut connection = redis::Client::open(self.url())?.get_multiplexed_async_connection().await?;
+        let words: Vec<&str> = command.split(' ').collect();
+        redis::Cmd::new().arg(words).query_async(&mut connection).await
+    }
+
     /// Stops the server at once (SIGKILL).
     pub fn stop(&mut self) {
         if matches!(self.process.try_wait(), Ok(None)) {

@@ -1,4 +1,4 @@
-//! A real Redis cluster of three nodes without replicas, on free ports. It is stopped when it is dropped.
+//! A real Redis cluster of three nodes on free ports, without or with replicas. It is stopped when it is dropped.
 
 use super::redis::Redis;
 use crate::support::{eventually, eventually_within};
@@ -35,6 +35,52 @@ impl RedisCluster {
         }
         cluster.wait_until_complete().await;
         cluster
+    }
+
+    /// Starts an empty cluster in which each node has a replica. A node that is gone is replaced after some seconds, and the
+    /// others serve their slots meanwhile.
+    pub async fn start_with_replicas() -> Self {
+        let mut cluster = Self::start().await;
+        for at in 0..NODES {
+            let replica = Redis::start_cluster_node().await;
+            let (port, bus) = (replica.port().to_string(), replica.bus_port().unwrap().to_string());
+            let primary: String = query(&cluster.nodes[at], &["CLUSTER", "MYID"]).await;
+            let _: () = query(&cluster.nodes[at], &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]).await;
+            eventually_within(Duration::from_secs(30), "the replica follows its primary", async || {
+                replica.try_command::<()>(&format!("CLUSTER REPLICATE {primary}")).await.is_ok()
+            })
+            .await;
+            cluster.nodes.push(replica);
+        }
+        for node in &cluster.nodes {
+            for setting in ["cluster-require-full-coverage no", "cluster-node-timeout 4000"] {
+                let _: () = node.command(&format!("CONFIG SET {setting}")).await;
+            }
+            eventually_within(Duration::from_secs(30), "the replicas are there", async || {
+                let info: String = query(node, &["CLUSTER", "NODES"]).await;
+                info.matches("slave").count() == NODES && info.matches("connected").count() == 2 * NODES
+            })
+            .await;
+        }
+        // Redis starts a first copy after some seconds, and replaces no node by a replica that has none.
+        for replica in &cluster.nodes[NODES..] {
+            eventually_within(Duration::from_secs(30), "the replica has the data", async || {
+                replica.command::<String>("INFO replication").await.contains("master_link_status:up")
+            })
+            .await;
+        }
+        cluster
+    }
+
+    /// Returns which of the first nodes has a shard.
+    pub async fn node_of_shard(&self, shard: u8) -> usize {
+        let slot: usize = self.nodes[0].command(&format!("CLUSTER KEYSLOT {{{shard}}}")).await;
+        (0..NODES).find(|at| slot < (at + 1) * SLOTS / NODES).unwrap()
+    }
+
+    /// Stops a node at once, without waiting for the others to notice.
+    pub fn kill_node(&mut self, at: usize) {
+        self.nodes[at].stop();
     }
 
     /// Waits until every node reports that all slots are served.

@@ -84,12 +84,21 @@ impl RedisWithSentinel {
         .await;
     }
 
-    async fn ask_sentinel(&self, name: &str) -> String {
+    /// Makes the sentinel name another server as the primary. The old one does not notice it, as in a partition.
+    pub async fn name_another_primary(&self, port: u16) {
+        let monitor = format!("SENTINEL MONITOR gatepost 127.0.0.1 {port} 1");
+        for command in ["SENTINEL REMOVE gatepost", &monitor] {
+            assert_eq!(self.ask_sentinel(command).await, "OK", "{command}");
+        }
+    }
+
+    async fn ask_sentinel(&self, command: &str) -> String {
         let Ok(client) = redis::Client::open(format!("redis://127.0.0.1:{}", self.port.number())) else {
             return String::new();
         };
         let Ok(mut connection) = client.get_multiplexed_async_connection().await else { return String::new() };
-        redis::cmd(name).query_async(&mut connection).await.unwrap_or_default()
+        let words: Vec<&str> = command.split(' ').collect();
+        redis::Cmd::new().arg(words).query_async(&mut connection).await.unwrap_or_default()
     }
 }
 
