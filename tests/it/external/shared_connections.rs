@@ -34,8 +34,8 @@ const NOTICE_TIME: Duration = Duration::from_secs(4);
 
 /// Makes a trip for tokens that changes nothing.
 async fn exchange(state: &SharedState) -> Result<(), StateError> {
-    let batch = TokenBatch { sequence: 0, shard: 0, entries: Vec::new() };
-    state.exchange_tokens(&[batch]).await.map(drop)
+    let batch = TokenBatch { sequence: 0, confirmed: 0, shard: 0, entries: Vec::new() };
+    state.exchange_tokens(&[batch], Duration::from_secs(1)).await.map(drop)
 }
 
 /// Asserts that every trip within `time` is answered.
