@@ -1,7 +1,8 @@
 //! The part of a draw that concerns one bucket or quota.
 
 use super::{
-    token_account::{AccountDecision, AccountLimit, DecisionContext, DrawOutcome, TokenAccount},
+    account_decision::AccountDecision,
+    token_account::{AccountLimit, DecisionContext, DrawOutcome, TokenAccount},
     token_accounts::{AccountKey, TokenAccounts},
 };
 use crate::{

@@ -1,6 +1,6 @@
 //! One gateway's part of a bucket while the server is away. No I/O, no lock: arithmetic.
 
-use super::token_account::AccountDecision;
+use super::account_decision::AccountDecision;
 use std::time::Duration;
 
 /// The bucket that is divided.

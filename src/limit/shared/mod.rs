@@ -9,6 +9,7 @@
 //! many tokens for each gateway, at any time. What the server said of a bucket is a lower bound of its level from then on,
 //! so that a call is refused without a trip while that bound refuses it.
 
+mod account_decision;
 mod exchange_queue;
 mod exchanger;
 mod limit_part;

@@ -2,9 +2,8 @@
 
 mod exchanges;
 
-use super::token_account::{
-    AccountDecision, AccountLimit, DecisionContext, DrawOutcome, ExchangeReply, TokenAccount, WaitingDraw,
-};
+use super::account_decision::AccountDecision;
+use super::token_account::{AccountLimit, DecisionContext, DrawOutcome, ExchangeReply, TokenAccount, WaitingDraw};
 use crate::store::{TokenEntry, TokenLimit, TokenReply};
 use proptest::prelude::*;
 use std::time::Duration;

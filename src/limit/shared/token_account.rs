@@ -3,7 +3,10 @@
 //! Levels are in units: nanoseconds until a bucket is full, where a token is its refill interval; calls of a quota, where
 //! a token is one.
 
-use super::local_part::{DividedBucket, LocalPart, UnsettledTokens};
+use super::{
+    account_decision::AccountDecision,
+    local_part::{DividedBucket, LocalPart, UnsettledTokens},
+};
 use crate::store::{TokenEntry, TokenLimit, TokenReply};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -36,17 +39,6 @@ pub(super) struct DecisionContext {
     pub(super) gateways: u32,
     /// Whether the server answers, as far as is known.
     pub(super) is_available: bool,
-}
-
-/// What an account decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AccountDecision {
-    /// The tokens are spent; as many remain.
-    Granted { remaining: u64 },
-    /// There are fewer tokens. `retry_after` is the time until there are enough, unless there never are.
-    Refused { remaining: u64, retry_after: Option<Duration> },
-    /// Only the server knows.
-    Undecided,
 }
 
 /// What became of a draw from the server.

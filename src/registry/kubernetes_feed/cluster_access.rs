@@ -3,10 +3,10 @@
 
 use super::{
     api_objects::ResourceKind,
-    cluster_table::{ClusterTable, WatchScope},
+    cluster_table::ClusterTable,
     config::{KubernetesSourceConfig, is_dns_label},
-    namespace_state::NamespaceName,
     object_watch::ObjectWatch,
+    watch_scope::{NamespaceName, WatchScope},
 };
 use crate::{
     net::{FetchLimits, NetworkConfig, SourceCredential, WatchClient, WatchClientSettings},

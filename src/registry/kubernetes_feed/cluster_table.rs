@@ -6,8 +6,9 @@
 use super::{
     api_objects::{ClusterObject, ObjectKey, ReceivedObject, ResourceKind, Service},
     config::is_dns_subdomain,
-    namespace_state::{NO_ANSWER, NamespaceName, NamespaceStates, WatchState},
+    namespace_state::{NO_ANSWER, NamespaceStates, WatchState},
     service_document::{CONFIG_MAP_ANNOTATION, ServiceObjects},
+    watch_scope::WatchScope,
 };
 use crate::registry::feed::{FeedPart, PartUpdate, PollResult};
 use parking_lot::{Mutex, MutexGuard};
@@ -25,13 +26,6 @@ use tokio::{
 pub(super) const MAX_TOTAL_SIZE: usize = 256 << 20;
 /// How long changes are collected before they are reported: a rollout changes many endpoints one after the other.
 const SETTLE_TIME: Duration = Duration::from_millis(100);
-
-/// What a watch reads: one kind of object, in one namespace or in all.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct WatchScope {
-    pub(super) kind: ResourceKind,
-    pub(super) namespace: NamespaceName,
-}
 
 /// The bounds of a table.
 #[derive(Clone, Copy, Debug)]
@@ -292,12 +286,6 @@ impl ClusterTable {
                 return;
             }
         }
-    }
-}
-
-impl WatchScope {
-    fn contains(&self, kind: ResourceKind, key: &ObjectKey) -> bool {
-        self.kind == kind && self.namespace.as_ref().is_none_or(|namespace| *namespace == key.namespace)
     }
 }
 

@@ -2,10 +2,11 @@
 
 use super::{
     api_objects::{ObjectKey, ResourceKind},
-    cluster_table::{ClusterTable, TableBounds, WatchScope},
+    cluster_table::{ClusterTable, TableBounds},
     object_watch::{ListedObjects, ObjectWatch},
     ready_endpoints::MAX_ADDRESSES,
     service_document::DocumentBuilder,
+    watch_scope::WatchScope,
 };
 use crate::{
     agent::{Agent, AgentEndpoint},

@@ -15,6 +15,7 @@ mod namespace_state;
 mod object_watch;
 mod ready_endpoints;
 mod service_document;
+mod watch_scope;
 
 pub use config::KubernetesSourceConfig;
 

@@ -1,7 +1,7 @@
 //! What is known of each namespace: whether its objects were listed, and why it cannot be read. A namespace that cannot be
 //! read does not affect the others.
 
-use super::cluster_table::WatchScope;
+use super::watch_scope::{NamespaceName, WatchScope};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
@@ -11,9 +11,6 @@ use tokio::time::Instant;
 
 /// Why nothing is known yet.
 pub(super) const NO_ANSWER: &str = "the API server has not answered yet";
-
-/// A namespace, or `None` for all of the cluster.
-pub(super) type NamespaceName = Option<Arc<str>>;
 
 /// What one watch knows of its objects.
 #[derive(Debug, Default)]

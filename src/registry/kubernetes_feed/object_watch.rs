@@ -3,7 +3,8 @@
 
 use super::{
     api_objects::{ApiStatus, ListMeta, ObjectList, ReceivedObject, ResourceKind, SERVICE_NAME_LABEL, WatchEvent},
-    cluster_table::{ClusterTable, WatchScope},
+    cluster_table::ClusterTable,
+    watch_scope::WatchScope,
 };
 use crate::{
     net::{ApiReply, FetchError, LineStream, WatchClient, WatchReply},

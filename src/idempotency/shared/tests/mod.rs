@@ -206,6 +206,8 @@ async fn a_lease_is_extended_while_the_call_runs_and_a_late_outcome_replaces_an_
     server.behave(FakeBehavior::Fails);
     tokio::time::sleep(Duration::from_secs(6)).await;
     server.behave(FakeBehavior::Answers);
+    // Both gateways try again within two seconds.
+    tokio::time::sleep(Duration::from_secs(3)).await;
     let waited = waiter.wait();
     claim.complete(response("done")).await;
     one.settle().await;

@@ -3,7 +3,10 @@
 use super::*;
 use crate::registry::{
     feed::PartUpdate,
-    kubernetes_feed::cluster_table::{ClusterTable, TableBounds, WatchScope},
+    kubernetes_feed::{
+        cluster_table::{ClusterTable, TableBounds},
+        watch_scope::WatchScope,
+    },
 };
 
 fn key(name: &str) -> ObjectKey {
