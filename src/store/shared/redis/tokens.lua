@@ -27,6 +27,9 @@ if is_new then
     -- A replica that was promoted may lack the last batches of this gateway, and with them what it learnt from them.
     is_behind = last < confirmed and 1 or 0
     redis.call('SET', KEYS[1], struct.pack('<I8B', sequence, is_behind), 'PX', RECORD_LIFETIME)
+elseif sequence < last then
+    -- The record is of a later batch.
+    is_behind = 0
 end
 -- A batch that is sent again only reads. The gateway gives back what was granted to calls that did not wait for it.
 local is_repeated = sequence == last and #record >= 9 + 4 * (#KEYS - 1)
