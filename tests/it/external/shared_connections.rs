@@ -101,7 +101,11 @@ const CONNECTIONS: usize = 3;
 async fn connections_of(server: &Redis, user: &str) -> Vec<u64> {
     let clients: String = server.command("CLIENT LIST").await;
     let of_user = clients.lines().filter(|line| line.contains(&format!("user={user} ")));
-    of_user.map(|line| line.split(' ').next().unwrap().strip_prefix("id=").unwrap().parse().unwrap()).collect()
+    let id = |line: &str| line.split(' ').next().unwrap().strip_prefix("id=").unwrap().parse().unwrap();
+    let mut ids: Vec<u64> = of_user.map(id).collect();
+    // The order of the list is no promise.
+    ids.sort_unstable();
+    ids
 }
 
 #[tokio::test]
