@@ -88,7 +88,8 @@ impl FakeTokens {
         }
         let last = self.batches.entry((gateway.to_owned(), batch.shard)).or_default().clone();
         let is_new = batch.sequence > last.sequence;
-        let was_behind = if is_new { last.sequence < batch.confirmed } else { last.was_behind };
+        let was_behind =
+            if is_new { last.sequence < batch.confirmed } else { last.was_behind && batch.sequence == last.sequence };
         let exchange = |entry: &TokenEntry| self.exchange_entry(entry, is_new, is_new && was_behind, now);
         let mut replies: Vec<TokenReply> = batch.entries.iter().map(exchange).collect();
         replies.iter_mut().for_each(|reply| reply.was_behind = was_behind);
