@@ -66,8 +66,8 @@ impl RunningGateway {
         Self::open_listeners(loaded, assembly, take_over).await
     }
 
-    /// Builds everything behind the listeners, which may take as long as sources take to answer. Can be cancelled:
-    /// nobody is served yet.
+    /// Builds everything behind the listeners, which may take as long as sources take to answer. Can be cancelled: no
+    /// call is accepted yet.
     pub(super) async fn assemble(loaded: &LoadedConfig, take_over: bool) -> anyhow::Result<GatewayAssembly> {
         let built = GatewayAssembly::build(&loaded.config).await;
         let assembly = built.map_err(|problems| loaded.locate_problems(problems))?;
