@@ -8,6 +8,7 @@ use crate::{
     config::LoadedConfig,
     doctor::log_config_warnings,
     http_server::listener_handover,
+    net::forget_system_authorities,
     values::{FileStamp, encode_hex, sha256},
 };
 use std::{convert::Infallible, path::Path, sync::Arc, time::Duration};
@@ -186,6 +187,8 @@ async fn serve_listener_handover(running: &RunningGateway) -> i32 {
 async fn reload(running: &RunningGateway, RunningConfig { path: config, changes }: RunningConfig<'_>) -> bool {
     let gateway = &running.assembly.gateway;
     let mut digest = None;
+    // Clients of the new configuration read the system's certificates as they are now.
+    forget_system_authorities();
     let result = match LoadedConfig::read(config) {
         Ok(loaded) => {
             digest = loaded.file_digest.clone();

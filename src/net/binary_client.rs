@@ -3,7 +3,7 @@
 
 use super::{
     FetchError, NetworkConfig,
-    bounded_fetch::{builder_with_authorities, error_chain, parse_allowed_url},
+    bounded_fetch::{add_authorities, base_builder, error_chain, parse_allowed_url, tls_config},
     source_client::retry_after,
 };
 use crate::values::{ByteSize, ConfigPath};
@@ -11,6 +11,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use hyper::body::Body as _;
 use reqwest::Url;
+use rustls::RootCertStore;
 use std::{
     future::poll_fn,
     pin::{Pin, pin},
@@ -67,20 +68,16 @@ impl BinaryClient {
         if url.path() == "/" {
             url.set_path(settings.default_path);
         }
-        let mut builder = builder_with_authorities(network)?;
-        if let Some(path) = settings.ca {
-            let unusable = |reason: String| vec![format!("ca_file: {} cannot be used ({reason})", path.display())];
-            let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
-            let authorities =
-                reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error_chain(&error)))?;
-            if authorities.is_empty() {
-                return Err(unusable("it contains no certificate in PEM".to_owned()));
-            }
-            builder = builder.tls_certs_merge(authorities);
+        let mut further = RootCertStore::empty();
+        for (field, path) in [("ca", network.ca.as_ref()), ("ca_file", settings.ca)] {
+            path.map_or(Ok(()), |path| add_authorities(&mut further, field, path)).map_err(|problem| vec![problem])?;
         }
-        if settings.http2_only {
-            builder = builder.http2_prior_knowledge();
-        }
+        let builder = base_builder();
+        let builder = if settings.http2_only {
+            builder.http2_prior_knowledge().tls_backend_preconfigured(tls_config(further, &[b"h2"]))
+        } else {
+            builder.tls_backend_preconfigured(tls_config(further, &[b"h2", b"http/1.1"]))
+        };
         let client = builder
             .build()
             .map_err(|error| vec![format!("endpoint: cannot build a TLS client ({})", error_chain(&error))])?;

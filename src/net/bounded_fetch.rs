@@ -1,9 +1,16 @@
 //! One fetch with limits on size and time: what the HTTP clients of this module have in common.
 
-use super::{AddressPolicy, FetchError, NetworkConfig, dns::resolve_host_at_some_port};
+use super::{
+    AddressPolicy, FetchError, NetworkConfig, dns::resolve_host_at_some_port, install_crypto_provider,
+    system_authorities::SystemVerifier,
+};
 use crate::values::{ByteSize, ConfigDuration, is_loopback_host};
 use reqwest::{Url, dns, header, redirect};
-use std::sync::Arc;
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, pem::PemObject},
+};
+use std::{path::Path, sync::Arc};
 
 /// Limits of one fetch.
 #[derive(Clone, Copy, Debug)]
@@ -14,22 +21,66 @@ pub struct FetchLimits {
     pub time: ConfigDuration,
 }
 
-pub(super) fn builder_with_authorities(config: &NetworkConfig) -> Result<reqwest::ClientBuilder, Vec<String>> {
-    let builder = reqwest::Client::builder()
+/// Returns the settings that all clients have in common. Such a client trusts the system's authorities, which it loads
+/// at once.
+pub(super) fn base_builder() -> reqwest::ClientBuilder {
+    reqwest::Client::builder()
         .no_proxy()
         .referer(false)
         .redirect(redirect::Policy::none())
-        .user_agent(concat!("gatepost/", env!("CARGO_PKG_VERSION")));
-    let Some(path) = &config.ca else {
-        return Ok(builder);
-    };
+        .user_agent(concat!("gatepost/", env!("CARGO_PKG_VERSION")))
+}
+
+/// Returns a builder of clients that trust the authorities of `config` besides the system's, which they load when they
+/// first verify a certificate.
+///
+/// # Errors
+/// The file of certificate authorities cannot be read.
+pub(super) fn builder_with_authorities(config: &NetworkConfig) -> Result<reqwest::ClientBuilder, Vec<String>> {
+    let mut further = RootCertStore::empty();
+    if let Some(path) = &config.ca {
+        add_authorities(&mut further, "ca", path).map_err(|problem| vec![problem])?;
+    }
+    Ok(base_builder().tls_backend_preconfigured(tls_config(further, &[b"h2", b"http/1.1"])))
+}
+
+/// Has a client that loads the system's authorities at once trust those of `config` as well.
+///
+/// # Errors
+/// The file of certificate authorities cannot be read.
+pub(super) fn merge_authorities(
+    builder: reqwest::ClientBuilder,
+    config: &NetworkConfig,
+) -> Result<reqwest::ClientBuilder, Vec<String>> {
+    let Some(path) = &config.ca else { return Ok(builder) };
     let unusable = |reason: String| vec![format!("ca: {} cannot be used ({reason})", path.display())];
     let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
     let authorities = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error_chain(&error)))?;
-    if authorities.is_empty() {
-        return Err(unusable("it contains no certificate in PEM".to_owned()));
-    }
     Ok(builder.tls_certs_merge(authorities))
+}
+
+/// Adds the certificate authorities in the PEM file `path`, which the setting `field` names.
+///
+/// # Errors
+/// The file cannot be used.
+pub(super) fn add_authorities(roots: &mut RootCertStore, field: &str, path: &Path) -> Result<(), String> {
+    let unusable = |reason: String| format!("{field}: {} cannot be used ({reason})", path.display());
+    let before = roots.len();
+    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(error_chain(&error)))? {
+        let certificate = certificate.map_err(|error| unusable(error_chain(&error)))?;
+        roots.add(certificate).map_err(|error| unusable(error_chain(&error)))?;
+    }
+    if roots.len() == before { Err(unusable("it contains no certificate in PEM".to_owned())) } else { Ok(()) }
+}
+
+/// Returns the TLS settings of a client that trusts `further` authorities besides the system's.
+pub(super) fn tls_config(further: RootCertStore, protocols: &[&[u8]]) -> ClientConfig {
+    install_crypto_provider();
+    let verifier = SystemVerifier::new(further);
+    let builder = ClientConfig::builder().dangerous().with_custom_certificate_verifier(verifier);
+    let mut config = builder.with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    config
 }
 
 /// Status and headers of a response.

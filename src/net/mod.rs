@@ -10,6 +10,7 @@ mod error;
 mod fetch_client;
 mod redirect;
 mod source_client;
+mod system_authorities;
 mod tls_connect;
 mod watch_client;
 
@@ -27,6 +28,7 @@ pub use source_client::{
     ClientCredentials, LinkAuthor, SourceClient, SourceCredential, SourceHeader, SourceMtls, freshness_lifetime,
     retry_after,
 };
+pub use system_authorities::{SystemVerifier, forget_system_authorities};
 pub use tls_connect::{ByteStream, ConnectTarget, TlsClientSettings};
 pub use watch_client::{LineStream, WatchClient, WatchClientSettings, WatchReply};
 

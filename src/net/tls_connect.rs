@@ -1,12 +1,13 @@
 //! TCP and TLS connections for protocols other than HTTP. TLS always verifies the server's certificate and name; there
 //! is no option to turn that off.
 
-use super::{AddressPolicy, dns, error_chain, install_crypto_provider};
-use crate::values::{parse_ip_literal, strip_brackets};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
+use super::{
+    AddressPolicy,
+    bounded_fetch::{add_authorities, tls_config},
+    dns, error_chain, install_crypto_provider,
 };
+use crate::values::{parse_ip_literal, strip_brackets};
+use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use std::{fmt, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -33,33 +34,17 @@ impl fmt::Debug for TlsClientSettings {
 }
 
 impl TlsClientSettings {
-    /// Trusts the system's certificate authorities, and those of the PEM file `ca`. Reads files.
+    /// Trusts the system's certificate authorities, which the first connection loads, and those of the PEM file `ca`.
     ///
     /// # Errors
-    /// The file cannot be used, or there are no authorities at all.
+    /// The file cannot be used.
     pub fn load(ca: Option<&Path>) -> Result<Self, String> {
         install_crypto_provider();
-        let mut roots = RootCertStore::empty();
-        // Some systems have certificates that the verifier cannot parse; they are skipped.
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let mut further = RootCertStore::empty();
         if let Some(path) = ca {
-            let unusable = |reason: &dyn fmt::Display| format!("ca: {} cannot be used ({reason})", path.display());
-            let before = roots.len();
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))? {
-                let certificate = certificate.map_err(|error| unusable(&error))?;
-                roots.add(certificate).map_err(|error| unusable(&error))?;
-            }
-            if roots.len() == before {
-                return Err(unusable(&"it contains no certificate in PEM"));
-            }
+            add_authorities(&mut further, "ca", path)?;
         }
-        if roots.is_empty() {
-            return Err(
-                "ca: the system has no certificate authorities (install ca-certificates, or name a file)".into()
-            );
-        }
-        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        Ok(Self(Arc::new(config)))
+        Ok(Self(Arc::new(tls_config(further, &[]))))
     }
 }
 

@@ -144,8 +144,7 @@ impl WatchClient {
     fn build_client(&self, authorities: &[u8]) -> Result<reqwest::Client, String> {
         super::install_crypto_provider();
         // The authorities of this API are its own.
-        let mut builder = bounded_fetch::builder_with_authorities(&NetworkConfig::default())
-            .map_err(|reasons| reasons.join("; "))?
+        let mut builder = bounded_fetch::base_builder()
             .connect_timeout(self.settings.limits.time.get())
             .tcp_keepalive(KEEP_ALIVE_INTERVAL)
             .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)

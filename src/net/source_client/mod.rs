@@ -144,14 +144,18 @@ impl SourceClient {
 }
 
 fn build_own_client(config: &NetworkConfig, mtls: Option<&SourceMtls>) -> Result<reqwest::Client, Vec<String>> {
-    let mut builder = bounded_fetch::builder_with_authorities(config)?;
-    if let Some(mtls) = mtls {
-        let (identity, authorities) = mtls.load()?;
-        builder = builder.identity(identity);
-        if !authorities.is_empty() {
-            builder = builder.tls_certs_only(authorities);
+    let builder = match mtls {
+        Some(mtls) => {
+            let (identity, authorities) = mtls.load()?;
+            let builder = bounded_fetch::base_builder().identity(identity);
+            if authorities.is_empty() {
+                bounded_fetch::merge_authorities(builder, config)?
+            } else {
+                builder.tls_certs_only(authorities)
+            }
         }
-    }
+        None => bounded_fetch::builder_with_authorities(config)?,
+    };
     builder
         .build()
         .map_err(|error| vec![format!("mtls: cannot build a TLS client ({})", bounded_fetch::error_chain(&error))])

@@ -2,6 +2,7 @@
 //! settings share a profile. Changed files are reloaded while the gateway runs, unless they are invalid.
 
 use crate::{
+    net::SystemVerifier,
     transport::config::UpstreamTlsConfig,
     values::{CertificateValidity, FileStamp, strip_brackets},
 };
@@ -99,7 +100,7 @@ fn load_tls(settings: &UpstreamTlsConfig) -> Result<LoadedTls, Vec<String>> {
     // The stamps are read first, so that the next check detects a change during the load.
     let file_stamps = file_stamps(settings);
     let mut problems = Vec::new();
-    let roots = settings.ca.as_deref().map_or_else(load_system_roots, load_ca_file);
+    let roots = settings.ca.as_deref().map(load_ca_file).transpose();
     let roots = roots.map_err(|problem| problems.push(problem)).ok();
     let identity = load_client_identity(settings).map_err(|problem| problems.push(problem)).ok();
     let (Some(roots), Some(identity)) = (roots, identity) else {
@@ -108,8 +109,14 @@ fn load_tls(settings: &UpstreamTlsConfig) -> Result<LoadedTls, Vec<String>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(|error| vec![format!("tls: {error}")])?
-        .with_root_certificates(roots);
+        .map_err(|error| vec![format!("tls: {error}")])?;
+    let builder = match roots {
+        Some(roots) => builder.with_root_certificates(roots),
+        None => {
+            let verifier = SystemVerifier::new(RootCertStore::empty());
+            builder.dangerous().with_custom_certificate_verifier(verifier)
+        }
+    };
     let leaf = identity.as_ref().and_then(|(chain, _)| chain.first().cloned());
     let mut config = match identity {
         None => builder.with_no_client_auth(),
@@ -145,19 +152,6 @@ fn load_ca_file(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for certificate in read_certificates("tls.ca", path)? {
         roots.add(certificate).map_err(|error| format!("tls.ca: {} cannot be used ({error})", path.display()))?;
-    }
-    Ok(roots)
-}
-
-fn load_system_roots() -> Result<RootCertStore, String> {
-    let system = rustls_native_certs::load_native_certs();
-    let mut roots = RootCertStore::empty();
-    // Some systems have certificates that no verifier accepts; the others are used.
-    roots.add_parsable_certificates(system.certs);
-    if roots.is_empty() {
-        return Err(
-            "tls.ca: the system has no certificate authorities (install ca-certificates, or set tls.ca)".to_owned()
-        );
     }
     Ok(roots)
 }
