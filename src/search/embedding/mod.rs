@@ -2,6 +2,7 @@
 //! no network and no inference engine.
 
 mod model_files;
+mod piece_table;
 mod wordpiece;
 
 use model_files::ModelTables;
@@ -50,8 +51,8 @@ impl EmbeddingModel {
     }
 
     fn from_tables(tables: ModelTables) -> Self {
-        let ModelTables { vocabulary, rows, dimensions } = tables;
-        Self { tokenizer: WordPieceTokenizer::new(vocabulary), rows, dimensions }
+        let ModelTables { pieces, rows, dimensions } = tables;
+        Self { tokenizer: WordPieceTokenizer::new(pieces), rows, dimensions }
     }
 
     pub(super) fn dimensions(&self) -> usize {

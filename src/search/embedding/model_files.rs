@@ -1,6 +1,7 @@
 //! Loading of a model's files: config.json, tokenizer.json and model.safetensors. Unsupported settings are refused: a
 //! tokenizer other than the one of the model's training would produce wrong embeddings.
 
+use super::piece_table::PieceTable;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use serde::Deserialize;
 use std::{borrow::Cow, collections::HashMap, fs, io::Read, path::Path};
@@ -12,19 +13,21 @@ const MAX_VOCABULARY_BYTES: u64 = 64 << 20;
 /// Maximum number of dimensions of a model.
 const MAX_DIMENSIONS: usize = 1024;
 
-static VOCABULARY: &[u8] = include_bytes!("minilm-static-128/tokenizer.json");
+/// The table of the pieces of `tokenizer.json`, which a test compares.
+static PIECES: &[u8] = include_bytes!("minilm-static-128/pieces.bin");
 static WEIGHTS: &[u8] = include_bytes!("minilm-static-128/model.safetensors");
 
 /// Returns the model that is compiled into the program.
 pub(super) fn load_builtin() -> Result<ModelTables, String> {
-    ModelTables::parse(VOCABULARY, Cow::Borrowed(WEIGHTS))
+    let (rows, dimensions) = parse_embeddings(WEIGHTS)?.into_quantized_rows();
+    Ok(ModelTables { pieces: PieceTable::from_block(Cow::Borrowed(PIECES))?, rows, dimensions })
 }
 
 /// Loads the model in `folder`.
 pub(super) fn load_folder(folder: &Path) -> Result<ModelTables, String> {
     let vocabulary = read_bounded(folder, "tokenizer.json", MAX_VOCABULARY_BYTES)?;
     let weights = read_bounded(folder, "model.safetensors", MAX_WEIGHTS_BYTES)?;
-    ModelTables::parse(&vocabulary, Cow::Owned(weights))
+    ModelTables::parse(&vocabulary, &weights)
 }
 
 fn read_bounded(folder: &Path, name: &str, max_bytes: u64) -> Result<Vec<u8>, String> {
@@ -42,7 +45,7 @@ fn read_bounded(folder: &Path, name: &str, max_bytes: u64) -> Result<Vec<u8>, St
 /// The contents of a model's files.
 pub(super) struct ModelTables {
     /// The number of each piece.
-    pub(super) vocabulary: HashMap<String, u32>,
+    pub(super) pieces: PieceTable,
     /// A row of signed bytes for each piece, all of one scale.
     pub(super) rows: Cow<'static, [u8]>,
     /// The length of a row.
@@ -50,25 +53,25 @@ pub(super) struct ModelTables {
 }
 
 impl ModelTables {
-    fn parse(vocabulary: &[u8], weights: Cow<'static, [u8]>) -> Result<Self, String> {
-        let vocabulary = serde_json::from_slice::<TokenizerFile>(vocabulary)
-            .map_err(|why| format!("tokenizer.json is not a WordPiece tokenizer of BERT's uncased kind: {why}"))?
-            .into_vocabulary()?;
-        let (rows, dimensions) = match weights {
-            Cow::Borrowed(file) => parse_embeddings(file)?.into_quantized_rows(),
-            Cow::Owned(file) => {
-                let (rows, dimensions) = parse_embeddings(&file)?.into_quantized_rows();
-                (Cow::Owned(rows.into_owned()), dimensions)
-            }
-        };
+    fn parse(vocabulary: &[u8], weights: &[u8]) -> Result<Self, String> {
+        let vocabulary = parse_vocabulary(vocabulary)?;
+        let (rows, dimensions) = parse_embeddings(weights)?.into_quantized_rows();
         let pieces = rows.len() / dimensions;
         match vocabulary.values().max() {
-            Some(last) if (*last as usize) < pieces => Ok(Self { vocabulary, rows, dimensions }),
+            Some(last) if (*last as usize) < pieces => {
+                Ok(Self { pieces: PieceTable::build(&vocabulary)?, rows: Cow::Owned(rows.into_owned()), dimensions })
+            }
             _ => {
                 Err(format!("model.safetensors has {pieces} rows (it must have one for each piece of tokenizer.json)"))
             }
         }
     }
+}
+
+fn parse_vocabulary(file: &[u8]) -> Result<HashMap<String, u32>, String> {
+    serde_json::from_slice::<TokenizerFile>(file)
+        .map_err(|why| format!("tokenizer.json is not a WordPiece tokenizer of BERT's uncased kind: {why}"))?
+        .into_vocabulary()
 }
 
 /// The supported part of `tokenizer.json`.
@@ -177,5 +180,42 @@ fn f16_to_f32(bits: u16) -> f32 {
         0 => fraction * 2f32.powi(-24),
         31 => f32::INFINITY,
         _ => (1.0 + fraction / 1024.0) * 2f32.powi(exponent - 15),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PIECES, parse_vocabulary};
+    use crate::search::embedding::piece_table;
+    use std::fs;
+
+    const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/search/embedding/minilm-static-128");
+
+    /// `GATEPOST_RENEW_PIECES=1` writes the table.
+    #[test]
+    fn the_built_in_table_has_the_pieces_of_the_tokenizer() {
+        let vocabulary = parse_vocabulary(&fs::read(format!("{FOLDER}/tokenizer.json")).unwrap()).unwrap();
+        let block = piece_table::build_block(&vocabulary).unwrap();
+        if std::env::var_os("GATEPOST_RENEW_PIECES").is_some() {
+            fs::write(format!("{FOLDER}/pieces.bin"), &block).unwrap();
+            return;
+        }
+        assert!(block == PIECES, "pieces.bin is not that of tokenizer.json (GATEPOST_RENEW_PIECES=1 writes it)");
+        let table = piece_table::PieceTable::build(&vocabulary).unwrap();
+        for (piece, id) in vocabulary {
+            let (_, kind, text) = piece_table::split(&piece, id);
+            assert_eq!(table.get(kind, text), Some(id), "{piece}");
+        }
+        assert_eq!(table.get(piece_table::PieceKind::WordStart, "qzxv"), None);
+    }
+
+    #[test]
+    fn a_damaged_table_is_refused_and_finds_nothing() {
+        use piece_table::{PieceKind, PieceTable};
+        for block in [&[][..], &[3, 0, 0, 0, 1, 0, 0, 0], &[2, 0, 0, 0, 1, 0, 0, 0, 1]] {
+            assert!(PieceTable::from_block(block.into()).is_err(), "{block:?}");
+        }
+        let outside = PieceTable::from_block((&[1u8, 0, 0, 0, 1, 0, 0, 0, 200, 0, 0, 0][..]).into()).unwrap();
+        assert_eq!(outside.get(PieceKind::WordStart, "a"), None);
     }
 }

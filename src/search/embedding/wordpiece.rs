@@ -1,35 +1,20 @@
 //! WordPiece tokenizer of BERT's uncased models: converts to lower case without accents, separates punctuation and
 //! ideographs, and then takes the longest known piece first.
 
-use foldhash::fast::RandomState;
-use std::collections::HashMap;
+use super::piece_table::{PieceKind, PieceTable};
 use unicode_normalization::{UnicodeNormalization, char::is_combining_mark};
 
 /// Maximum number of characters of a word, as in the tokenizer of the model's training; a longer word is unknown.
 const MAX_WORD_CHARS: usize = 100;
 
-/// The pieces of a model's vocabulary.
+/// Splits words into the pieces of a model's vocabulary.
 pub(super) struct WordPieceTokenizer {
-    /// Pieces that begin a word.
-    word_starts: HashMap<Box<str>, u32, RandomState>,
-    /// Pieces that continue a word, without their `##`.
-    continuations: HashMap<Box<str>, u32, RandomState>,
-    /// Length of the longest piece in bytes.
-    max_piece_bytes: usize,
+    pieces: PieceTable,
 }
 
 impl WordPieceTokenizer {
-    pub(super) fn new(vocabulary: HashMap<String, u32>) -> Self {
-        let max_piece_bytes = vocabulary.keys().map(String::len).max().unwrap_or(0);
-        let mut tokenizer =
-            Self { word_starts: HashMap::default(), continuations: HashMap::default(), max_piece_bytes };
-        for (piece, id) in vocabulary {
-            match piece.strip_prefix("##") {
-                Some(tail) if !tail.is_empty() => tokenizer.continuations.insert(tail.into(), id),
-                _ => tokenizer.word_starts.insert(piece.into(), id),
-            };
-        }
-        tokenizer
+    pub(super) fn new(pieces: PieceTable) -> Self {
+        Self { pieces }
     }
 
     /// Passes the id of each piece of `text` to `emit`, until it returns false. Unknown words are skipped. Returns the
@@ -46,7 +31,11 @@ impl WordPieceTokenizer {
             // A single letter or sign has no meaning; a single ideograph is not a word to a model of another language.
             if word.len() > 1 && !first.is_whitespace() {
                 words += 1.0;
-                known_words += if !is_standalone(first) && self.word_starts.contains_key(word) { 1.0 } else { 0.0 };
+                known_words += if !is_standalone(first) && self.pieces.get(PieceKind::WordStart, word).is_some() {
+                    1.0
+                } else {
+                    0.0
+                };
             }
             if !first.is_whitespace() && !self.tokenize_word(word, emit) {
                 break;
@@ -62,11 +51,11 @@ impl WordPieceTokenizer {
         let mut pieces = Vec::with_capacity(8);
         let mut rest = word;
         while !rest.is_empty() {
-            let vocabulary = if rest.len() == word.len() { &self.word_starts } else { &self.continuations };
-            let (window, _) = rest.split_at(rest.floor_char_boundary(self.max_piece_bytes));
+            let kind = if rest.len() == word.len() { PieceKind::WordStart } else { PieceKind::Continuation };
+            let (window, _) = rest.split_at(rest.floor_char_boundary(self.pieces.max_piece_bytes()));
             let ends = window.char_indices().rev().map(|(at, c)| at + c.len_utf8());
             let mut splits = ends.filter_map(|end| rest.split_at_checked(end));
-            let Some((id, tail)) = splits.find_map(|(piece, tail)| Some((*vocabulary.get(piece)?, tail))) else {
+            let Some((id, tail)) = splits.find_map(|(piece, tail)| Some((self.pieces.get(kind, piece)?, tail))) else {
                 return true;
             };
             pieces.push(id);
