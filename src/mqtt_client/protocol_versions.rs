@@ -98,6 +98,10 @@ const MAX_ERROR_CHARS: usize = 300;
 /// Capacity of the send queue; further packets wait.
 const SEND_QUEUE: usize = 100;
 
+/// The most publications that await their acknowledgement (MQTT 5); further ones wait. The library keeps a slot for each,
+/// and visits all slots after each read and before each flush.
+const MAX_PUBLISHES_IN_FLIGHT: u16 = 256;
+
 type ConnectionSlot = Arc<Mutex<Option<Box<dyn ByteStream>>>>;
 
 /// Hands the established connection to the library, once.
@@ -292,6 +296,7 @@ implement_version!(
     |topic, payload| LastWill::new(topic, payload, QoS::AtLeastOnce, true, None),
     |options, connect_options| {
         options.set_clean_start(connect_options.session_expiry.is_none());
+        options.set_outgoing_inflight_upper_limit(MAX_PUBLISHES_IN_FLIGHT);
         if let Some(expiry) = connect_options.session_expiry {
             options.set_receive_maximum(connect_options.receive_maximum.map(NonZeroU16::get));
             options.set_session_expiry_interval(Some(u32::try_from(expiry.as_secs()).unwrap_or(u32::MAX)));

@@ -12,12 +12,18 @@ type SessionStoreFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, SessionSt
 pub(super) struct EmptyCheckpoint {
     client_id: String,
     session_expiry: Option<u32>,
+    inflight_limit: Option<u16>,
 }
 
 impl EmptyCheckpoint {
-    /// Returns the checkpoint for a session with these options.
+    /// Returns the checkpoint for a session with these options, which stay as they are: the library refuses a checkpoint
+    /// of another limit of publications in flight.
     pub(super) fn new(options: &MqttOptions) -> Self {
-        Self { client_id: options.client_id(), session_expiry: options.session_expiry_interval() }
+        Self {
+            client_id: options.client_id(),
+            session_expiry: options.session_expiry_interval(),
+            inflight_limit: options.get_outgoing_inflight_upper_limit(),
+        }
     }
 }
 
@@ -28,7 +34,7 @@ impl SessionStore for EmptyCheckpoint {
             client_id: self.client_id.clone(),
             clean_start: false,
             session_expiry_interval: self.session_expiry,
-            outgoing_inflight_upper_limit: None,
+            outgoing_inflight_upper_limit: self.inflight_limit,
             ack_mode: PersistedAckMode::Manual,
             last_pkid: 0,
             last_puback: 0,
