@@ -118,7 +118,8 @@ fn tracing_probe<'a>(examined: ExaminedConfig<'a>, endpoint: &'a str) -> Option<
     let port = url.port_or_known_default()?;
     let run = async move {
         let host = url.host_str().unwrap_or_default();
-        let target = ConnectTarget { host, port, tls: None, server_name: None, policy: None };
+        let target =
+            ConnectTarget { host, port, tls: None, server_name: None, policy: None, acknowledges_at_once: false };
         let connected = tokio::time::timeout(STEP_TIMEOUT, target.connect()).await;
         let why = match connected {
             Ok(Ok(_)) => return Vec::new(),

@@ -39,6 +39,7 @@ async fn open_stream(options: &ConnectOptions) -> Result<Box<dyn ByteStream>, St
         tls: options.authorities.as_ref().filter(|_| *tls),
         server_name: options.server_name.as_deref(),
         policy: options.policy.as_deref(),
+        acknowledges_at_once: true,
     };
     let result = tokio::time::timeout(options.timeout, target.connect()).await;
     result.unwrap_or_else(|_| Err(super::CONNECT_TIMED_OUT.to_owned()))
