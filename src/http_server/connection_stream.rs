@@ -276,15 +276,22 @@ impl AsyncWrite for ConnectionStream {
         task: &mut Context<'_>,
         from: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if !self.is_write_vectored() {
+            let first = from.iter().find(|slice| !slice.is_empty()).map_or(&[][..], |slice| slice);
+            return self.poll_write(task, first);
+        }
+        // The head of the response, where the body follows it.
+        ready!(self.poll_flush_write_buffer(task))?;
         match &mut self.inner {
             TcpOrTlsStream::Plain(tcp) => Pin::new(tcp).poll_write_vectored(task, from),
             TcpOrTlsStream::Tls(tls) => Pin::new(tls).poll_write_vectored(task, from),
         }
     }
 
-    /// Vectored writes bypass the write buffer, so they are offered only where it is unused.
+    /// Vectored writes bypass the write buffer, so they are offered only where it is unused. A part of a streamed response
+    /// has three slices, its size, its bytes and a line break, which become one segment.
     fn is_write_vectored(&self) -> bool {
-        self.is_http2
+        self.is_http2 || self.unbuffered.load(Ordering::Relaxed)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -339,5 +346,48 @@ impl GetProxyDigest for ConnectionStream {
 impl GetSocketDigest for ConnectionStream {
     fn get_socket_digest(&self) -> Option<Arc<SocketDigest>> {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    async fn connected() -> (ConnectionStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (ConnectionStream::from_tcp(listener.accept().await.unwrap().0), peer)
+    }
+
+    /// Writes as Pingora writes a chunk; returns the length of the first write to the socket.
+    async fn write_chunk(stream: &mut ConnectionStream) -> usize {
+        let slices = [b"5\r\n", &b"hello"[..], b"\r\n"].map(io::IoSlice::new);
+        poll_fn(|task| Pin::new(&mut *stream).poll_write_vectored(task, &slices)).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_streamed_response_is_one_write_after_what_was_buffered() {
+        let (mut stream, mut peer) = connected().await;
+        stream.write_all(b"head ").await.unwrap();
+        stream.disable_write_buffering();
+        assert!(stream.is_write_vectored());
+        assert_eq!(write_chunk(&mut stream).await, 10, "all slices at once");
+        let mut received = [0; 15];
+        peer.read_exact(&mut received).await.unwrap();
+        assert_eq!(&received, b"head 5\r\nhello\r\n");
+    }
+
+    #[tokio::test]
+    async fn a_response_that_is_no_stream_is_still_one_packet_with_its_head() {
+        let (mut stream, mut peer) = connected().await;
+        stream.write_all(b"head ").await.unwrap();
+        assert!(!stream.is_write_vectored());
+        assert_eq!(write_chunk(&mut stream).await, 3, "the first slice, into the buffer");
+        let mut received = [0; 8];
+        assert!(peer.try_read(&mut received).is_err(), "nothing is sent before the flush");
+        stream.flush().await.unwrap();
+        peer.read_exact(&mut received).await.unwrap();
+        assert_eq!(&received, b"head 5\r\n");
     }
 }
