@@ -26,19 +26,56 @@ pub(in crate::gateway) struct ErrorEventDetector {
     /// The members of the operation's output that are data.
     declared: DeclaredMembers,
     /// The last chunk with an event whose data may be a failure.
-    last_events: Bytes,
+    last_events: KeptEvents,
+}
+
+/// A copy of a chunk that was passed on. A short chunk is a small part of the buffer into which it was read, and would
+/// keep that alive for as long as the stream is silent.
+#[derive(Debug)]
+enum KeptEvents {
+    Copied(Vec<u8>),
+    Shared(Bytes),
+}
+
+/// The longest chunk that is copied.
+const MAX_COPIED_EVENTS: usize = 2 << 10;
+
+impl Default for KeptEvents {
+    fn default() -> Self {
+        Self::Copied(Vec::new())
+    }
+}
+
+impl KeptEvents {
+    fn keep(&mut self, events: &Bytes) {
+        match self {
+            _ if events.len() > MAX_COPIED_EVENTS => *self = Self::Shared(events.clone()),
+            Self::Copied(copy) => {
+                copy.clear();
+                copy.extend_from_slice(events);
+            }
+            Self::Shared(_) => *self = Self::Copied(events.to_vec()),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Copied(copy) => copy,
+            Self::Shared(events) => events,
+        }
+    }
 }
 
 impl ErrorEventDetector {
     pub(in crate::gateway) fn new(declared: DeclaredMembers) -> Self {
-        Self { declared, last_events: Bytes::new() }
+        Self { declared, last_events: KeptEvents::default() }
     }
 
     /// Returns the failure that one of these events reports as an error event or as a JSON-RPC error. `events` are whole
     /// events.
     pub(in crate::gateway) fn push(&mut self, events: &Bytes) -> Option<Fault> {
         if has_data(events) {
-            self.last_events = events.clone();
+            self.last_events.keep(events);
         }
         ERROR_WORD.find(events)?;
         ServerSentEvent::read_complete(events).find_map(|event| describe_error(&event)).map(agent_error)
@@ -46,7 +83,7 @@ impl ErrorEventDetector {
 
     /// Returns the failure that the last event of the stream reports.
     pub(in crate::gateway) fn finish(&self) -> Option<Fault> {
-        let data = ServerSentEvent::read_complete(&self.last_events).filter_map(|event| event.data);
+        let data = ServerSentEvent::read_complete(self.last_events.bytes()).filter_map(|event| event.data);
         let data = data.filter(|data| !data.is_empty() && !is_end_marker(data)).last()?;
         describe_failure(&data, self.declared).map(agent_error)
     }
@@ -62,7 +99,9 @@ fn is_end_marker(data: &[u8]) -> bool {
 }
 
 fn lines(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes.split(|byte| matches!(byte, b'\n' | b'\r'))
+    let mut start = 0;
+    let ends = memchr::memchr2_iter(b'\n', b'\r', bytes).chain([bytes.len()]);
+    ends.filter_map(move |end| bytes.get(std::mem::replace(&mut start, end + 1)..end))
 }
 
 /// Returns the value of a line with the field `name`, without the space before it.
@@ -178,6 +217,32 @@ mod tests {
         ] {
             let chunks = [&[result, retried], rest].concat();
             assert!(find(&chunks).is_some(), "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn a_short_event_does_not_keep_the_buffer_into_which_it_was_read() {
+        let mut detector = ErrorEventDetector::default();
+        let report = b"data: {\"success\":false}\n\n";
+        let mut buffer = Bytes::from([&report[..], &[b' '; 8192]].concat());
+        let events = buffer.split_to(report.len());
+        assert!(detector.push(&events).is_none());
+        drop(buffer);
+        assert!(events.is_unique(), "the detector keeps a copy");
+        assert!(detector.finish().is_some());
+        let long = Bytes::from([b"data: ", &[b'x'; 8192][..], b"\n\n"].concat());
+        assert!(detector.push(&long).is_none());
+        assert!(!long.is_unique(), "a long chunk is shared, not copied");
+        assert!(detector.finish().is_none());
+        assert!(detector.push(&events).is_none());
+        assert!(long.is_unique() && detector.finish().is_some());
+    }
+
+    #[test]
+    fn lines_end_at_each_line_feed_and_carriage_return() {
+        for text in ["", "a", "\n", "a\nb", "a\r\nb\r\r", "\n\n", "data: x\n\n"] {
+            let expected: Vec<&[u8]> = text.as_bytes().split(|byte| matches!(byte, b'\n' | b'\r')).collect();
+            assert_eq!(lines(text.as_bytes()).collect::<Vec<_>>(), expected, "{text:?}");
         }
     }
 }

@@ -17,7 +17,7 @@ impl EventSplitter {
     /// Adds a chunk; returns the bytes that may be sent now.
     pub(in crate::gateway) fn push(&mut self, chunk: Bytes) -> Bytes {
         // The common case: the chunk consists of complete events and passes unchanged.
-        if self.buffer.is_empty() && last_event_end(&chunk) == Some(chunk.len()) {
+        if self.buffer.is_empty() && ends_with_empty_line(&chunk) {
             self.inside_long_event = false;
             return chunk;
         }
@@ -57,12 +57,32 @@ impl EventSplitter {
 
 /// Returns the index after the last empty line: `\n\n`, `\r\n\r\n` or `\r\r`.
 fn last_event_end(bytes: &[u8]) -> Option<usize> {
-    let lf = rfind_bytes(bytes, b"\n\n").map(|at| at + 2);
-    let crlf = rfind_bytes(bytes, b"\n\r\n").map(|at| at + 3);
-    let cr = rfind_bytes(bytes, b"\r\r").map(|at| at + 2);
-    lf.max(crlf).max(cr)
+    let ends = memchr::memrchr2_iter(b'\n', b'\r', bytes).map(|at| at + 1);
+    ends.filter(|end| bytes.get(..*end).is_some_and(ends_with_empty_line)).next()
 }
 
-fn rfind_bytes(bytes: &[u8], pattern: &[u8]) -> Option<usize> {
-    bytes.windows(pattern.len()).rposition(|window| window == pattern)
+fn ends_with_empty_line(bytes: &[u8]) -> bool {
+    matches!(bytes, [.., b'\n', b'\n'] | [.., b'\n', b'\r', b'\n'] | [.., b'\r', b'\r'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::last_event_end;
+
+    #[test]
+    fn the_last_empty_line_is_found_in_all_short_texts() {
+        let find = |bytes: &[u8], pattern: &[u8]| {
+            let at = bytes.windows(pattern.len()).rposition(|window| window == pattern);
+            at.map(|at| at + pattern.len())
+        };
+        for number in 0..3usize.pow(8) {
+            let digits = (0..8).map(|place| number / 3usize.pow(place) % 3);
+            let text: Vec<u8> = digits.map(|digit| b"a\n\r"[digit]).collect();
+            for length in 0..=text.len() {
+                let text = &text[..length];
+                let expected = find(text, b"\n\n").max(find(text, b"\n\r\n")).max(find(text, b"\r\r"));
+                assert_eq!(last_event_end(text), expected, "{:?}", String::from_utf8_lossy(text));
+            }
+        }
+    }
 }
