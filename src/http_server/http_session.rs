@@ -266,9 +266,10 @@ impl HttpSession {
     /// # Errors
     /// The caller is gone.
     pub async fn write_head(&mut self, head: ResponseHead) -> Result<(), WriteFailed> {
-        self.session.set_write_timeout(Some(self.body_idle_timeout));
-        let head = Box::new(to_pingora_head(head));
-        self.session.write_response_header(head).await.map_err(|_| WriteFailed)
+        let (head, max_wait) = (Box::new(to_pingora_head(head)), self.body_idle_timeout);
+        // Pingora's own timeout starts a thread that wakes a hundred times a second from then on.
+        let written = with_timeout(self.session.write_response_header(head), || max_wait).await;
+        written.and_then(Result::ok).ok_or(WriteFailed)
     }
 
     /// Writes a part of the response's body.
@@ -276,7 +277,9 @@ impl HttpSession {
     /// # Errors
     /// The caller is gone.
     pub async fn write_body(&mut self, bytes: Bytes, is_last: bool) -> Result<(), WriteFailed> {
-        self.session.write_response_body(bytes, is_last).await.map_err(|_| WriteFailed)
+        let max_wait = self.body_idle_timeout;
+        let written = with_timeout(self.session.write_response_body(bytes, is_last), || max_wait).await;
+        written.and_then(Result::ok).ok_or(WriteFailed)
     }
 
     /// Resolves when the caller has stopped sending or has disconnected. Cancel-safe: like

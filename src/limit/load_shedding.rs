@@ -23,6 +23,10 @@ use tokio::time::Instant;
 /// Pause between two probes, and probes per measurement.
 const PROBE_INTERVAL: Duration = Duration::from_millis(10);
 const PROBES_PER_MEASUREMENT: u32 = 10;
+/// Pause between two probes while too few calls are in flight to shed load. Each probe wakes threads.
+const QUIET_PROBE_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the calls in flight are counted while there are none, and nothing is probed.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Level at which all calls of the lowest priority are refused. Twice this level refuses the two lowest priorities.
 const LEVEL_PER_RANK: u32 = 1 << 16;
 /// How often the configuration is checked while load shedding is disabled.
@@ -119,7 +123,7 @@ impl LoadShedder {
         loop {
             let threshold = policy.load().config.max_scheduling_delay.map(|threshold| threshold.get());
             let delay = if threshold.is_some() {
-                measure_run_queue_delay().await
+                self.measure_run_queue_delay().await
             } else {
                 tokio::time::sleep(DISABLED_CHECK_INTERVAL).await;
                 Duration::ZERO
@@ -132,6 +136,28 @@ impl LoadShedder {
             self.update_level(shedding_delay, threshold, ranks);
             self.metrics.set_load(shedding_delay, self.level());
         }
+    }
+
+    /// Measures the run queue delay: the shortest of several probes. Without calls it is zero.
+    pub(super) async fn measure_run_queue_delay(&self) -> Duration {
+        let mut shortest = Duration::MAX;
+        for _ in 0..PROBES_PER_MEASUREMENT {
+            let interval = match self.metrics.calls_in_flight() {
+                MIN_CALLS_IN_FLIGHT.. => PROBE_INTERVAL,
+                // The level sinks with each measurement.
+                _ if self.is_shedding() => PROBE_INTERVAL,
+                0 => {
+                    tokio::time::sleep(IDLE_CHECK_INTERVAL).await;
+                    return Duration::ZERO;
+                }
+                _ => QUIET_PROBE_INTERVAL,
+            };
+            let due_at = Instant::now() + interval;
+            tokio::time::sleep_until(due_at).await;
+            yield_behind_ready_tasks().await;
+            shortest = shortest.min(due_at.elapsed());
+        }
+        shortest
     }
 
     /// Returns the level in ranks: 1.5 refuses all calls of the lowest rank and half of the calls of the next.
@@ -169,18 +195,6 @@ impl LoadShedder {
         };
         self.level.store(next, Relaxed);
     }
-}
-
-/// Measures the run queue delay: the shortest of several probes.
-async fn measure_run_queue_delay() -> Duration {
-    let mut shortest = Duration::MAX;
-    for _ in 0..PROBES_PER_MEASUREMENT {
-        let due_at = Instant::now() + PROBE_INTERVAL;
-        tokio::time::sleep_until(due_at).await;
-        yield_behind_ready_tasks().await;
-        shortest = shortest.min(due_at.elapsed());
-    }
-    shortest
 }
 
 /// Moves this task to the end of the run queue once, because a task that a timer woke may run before the ready tasks.

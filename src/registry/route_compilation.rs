@@ -19,10 +19,13 @@ use std::{
     hash::{Hash, Hasher},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicUsize, Ordering},
     },
 };
+
+/// The cores of the machine. The system call reads several files.
+static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 
 /// Compiles an agent into its route, the form that a call needs.
 pub trait CompileRoute: Send + Sync {
@@ -354,7 +357,7 @@ pub(super) fn compile_documents<R: Send + Sync + 'static>(
 
 /// Applies `each` to all items on all cores, and keeps their order. Few items stay on this thread.
 pub(super) fn parallel_map<T: Send, U: Send>(items: Vec<T>, each: impl Fn(T) -> U + Sync) -> Vec<U> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(items.len() / BATCH_SIZE + 1);
+    let cores = (items.len() / BATCH_SIZE + 1).min(*CORES);
     if cores < 2 {
         return items.into_iter().map(each).collect();
     }

@@ -183,6 +183,29 @@ async fn a_fixed_limit_does_not_adapt() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_gateway_without_calls_is_not_probed_and_one_with_few_calls_seldom() {
+    let metrics = Metrics::new().unwrap();
+    let shedder = LoadShedder::new(Arc::clone(&metrics));
+    let measure = async || {
+        let start = tokio::time::Instant::now();
+        assert!(shedder.measure_run_queue_delay().await < Duration::from_millis(2));
+        start.elapsed().as_millis() / 10 * 10
+    };
+    assert_eq!(measure().await, 250);
+    let mut calls = vec![metrics.track_call()];
+    assert_eq!(measure().await, 1_000);
+    calls.resize_with(31, || metrics.track_call());
+    assert_eq!(measure().await, 1_000);
+    calls.push(metrics.track_call());
+    assert_eq!(measure().await, 100);
+    calls.clear();
+    assert_eq!(measure().await, 250);
+    // What is shed ends as soon as before, also where no call is left.
+    shedder.update_level(Duration::from_secs(1), Some(Duration::from_millis(10)), 2);
+    assert_eq!(measure().await, 100);
+}
+
 #[test]
 fn the_lowest_priority_is_refused_first_and_the_highest_never_completely() {
     let (shedder, threshold) = (LoadShedder::new(Metrics::new().unwrap()), Some(Duration::from_millis(10)));
