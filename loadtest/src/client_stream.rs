@@ -12,8 +12,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The host name of all requests, for which the certificate is issued.
-pub(crate) const HOST: &str = "loadtest.local";
+/// The host name of all requests, for which the certificate is issued. Agents at unix sockets refuse names that might be
+/// those of a web page (DNS rebinding).
+pub(crate) const HOST: &str = "localhost";
 
 /// The protocol between a client and a proxy.
 #[derive(Clone, Copy, PartialEq, Eq)]
