@@ -184,6 +184,7 @@ metric_table! {
         CONFIG_OK Gauge "gatepost_config_last_reload_successful" &[], "Whether the last load of the configuration succeeded (1 or 0).";
         CONFIG_LOADED Gauge "gatepost_config_last_reload_success_timestamp_seconds" &[], "Time of the last successful configuration load.";
         BUILD Gauge "gatepost_build_info" &[described("version", "that of the gateway: one value"), described("rust_version", "that of the compiler: one value"), values("profile", BUILD_PROFILES)], "The version and the build of the gateway; always 1.";
+        MEMORY_LIMIT Gauge "gatepost_memory_limit_bytes" &[], "Memory that the process may use: the smallest limit of its control groups (the container, the unit), or the memory of the machine.";
         RUNTIME_THREADS Gauge "gatepost_runtime_threads" &[], "Threads that serve calls.";
         RUNTIME_BUSY Counter "gatepost_runtime_busy_seconds_total" &[], "Total time in which the threads that serve calls were busy.";
         DROPPED Counter "gatepost_access_log_dropped_entries_total" &[], "Total number of access-log entries that were not written.";

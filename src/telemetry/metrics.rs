@@ -11,6 +11,7 @@ use super::{
     exposition::{self, ExpositionFormat},
     key_metrics::KeyMetrics,
     listener_metrics::{ListenerMetrics, ListenerTable},
+    memory_limit::read_memory_limit,
     metric_labels::{AgentDocumentState, AuditEntryResult, LimitKind, SpanResult, label},
     metric_registration::{GaugeGuard, MetricBuilder, increment},
     metric_table::{self, PRIORITIES},
@@ -60,6 +61,7 @@ pub struct Metrics {
     load_shed_requests: Box<[IntCounter]>,
     load_shed_level: Gauge,
     run_queue_delay: Gauge,
+    memory_limit: IntGauge,
     runtime_threads: IntGauge,
     runtime_busy: Counter,
     dropped_log_entries: IntCounter,
@@ -148,6 +150,7 @@ impl Metrics {
             load_shed_requests: builder.int_counters(metric_table::SHED, PRIORITIES)?,
             load_shed_level: builder.float_gauge(metric_table::SHEDDING)?,
             run_queue_delay: builder.float_gauge(metric_table::WAITS)?,
+            memory_limit: builder.int_gauge(metric_table::MEMORY_LIMIT)?,
             runtime_threads: builder.int_gauge(metric_table::RUNTIME_THREADS)?,
             runtime_busy: builder.float_counter(metric_table::RUNTIME_BUSY)?,
             dropped_log_entries: builder.int_counter(metric_table::DROPPED)?,
@@ -362,6 +365,9 @@ impl Metrics {
         for sampler in self.samplers.lock().values() {
             sampler(self);
         }
+        // The limit of a container that runs can be changed.
+        let limit = read_memory_limit().unwrap_or_default();
+        self.memory_limit.set(i64::try_from(limit).unwrap_or(i64::MAX));
         exposition::write_page(&self.registry.gather(), &collect_exemplars(&self.calls), format)
     }
 }

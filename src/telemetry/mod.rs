@@ -16,6 +16,7 @@ mod key_metrics;
 mod latency_histogram;
 mod listener_metrics;
 mod log_privacy;
+mod memory_limit;
 mod metric_labels;
 mod metric_registration;
 mod metric_table;

@@ -14,8 +14,8 @@ from script_support import eventually, free_port
 
 # Labels that Prometheus adds to every metric of a target: always the first two, the others in Kubernetes.
 TARGET_LABELS = {"job", "instance", "namespace", "pod"}
-# Metrics of others: those that Prometheus makes for each target, and cAdvisor's.
-FOREIGN = {"up": set(), "container_spec_memory_limit_bytes": {"container"}}
+# Metrics of Prometheus: for each target, and for each alert that fires.
+FOREIGN = {"up": set(), "ALERTS": {"alertname"}}
 SUFFIXES = {"_bucket": {"le"}, "_sum": set(), "_count": set()}
 
 

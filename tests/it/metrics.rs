@@ -320,6 +320,7 @@ async fn a_gateway_that_drains_says_so_and_one_that_serves_reports_its_runtime()
     let gate = gateway().agent("silent", &silent).start().await;
     expect_metric(&gate, "gatepost_draining", 0.0).await;
     assert!(gate.metric("gatepost_runtime_threads").await >= Some(1.0));
+    assert!(gate.metric("gatepost_memory_limit_bytes").await > gate.metric("process_resident_memory_bytes").await);
     let busy = gate.metric("gatepost_runtime_busy_seconds_total").await;
     assert!(busy > Some(0.0), "{busy:?}");
     assert_eq!(
