@@ -6,7 +6,7 @@ use crate::{
     auth::{Caller, NewPairingCode, RevocationList},
     fault::{Fault, FaultCode},
     registry::SourceHealth,
-    telemetry::redact,
+    telemetry::{Outage, redact},
 };
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -121,9 +121,20 @@ pub struct GatewayHealth {
     pub config_error: Option<String>,
     /// Files and sources that cannot be read at the moment, with reasons.
     pub problems: Vec<String>,
+    /// Services that cannot be used at the moment; the gateway is ready without them.
+    pub outages: Vec<Outage>,
 }
 
 impl GatewayHealth {
+    /// Returns the codes of the services that cannot be used, each once. They name nothing, because a probe shows them to
+    /// callers without a role.
+    pub fn warning_codes(&self) -> Vec<&'static str> {
+        let mut codes: Vec<&str> = self.outages.iter().map(Outage::code).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        codes
+    }
+
     /// Returns why the gateway is not ready for calls. A rejected configuration is no reason, because the previous
     /// configuration is in force.
     pub fn not_ready_reasons(&self) -> Vec<String> {

@@ -85,24 +85,27 @@ async fn livez(State(context): State<HealthContext>) -> Response {
 struct Readiness {
     ready: bool,
     reasons: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<&'static str>,
 }
 
-fn readiness_response(reasons: Vec<String>) -> Response {
+fn readiness_response(health: &GatewayHealth) -> Response {
+    let (reasons, warnings) = (health.not_ready_reasons(), health.warning_codes());
     let ready = reasons.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready, reasons })).into_response()
+    (status, Json(Readiness { ready, reasons, warnings })).into_response()
 }
 
 /// Answers the readiness probe: 200 if the gateway accepts calls, 503 with the reasons if not.
 async fn readyz(State(context): State<HealthContext>) -> Response {
-    readiness_response(context.state.health().not_ready_reasons())
+    readiness_response(&context.state.health())
 }
 
 /// Answers the startup probe: 503 until the gateway is ready for the first time. It is not ready again while it drains,
 /// but it has started.
 async fn startupz(State(context): State<HealthContext>) -> Response {
     let health = context.state.health();
-    readiness_response(GatewayHealth { draining: false, ..health }.not_ready_reasons())
+    readiness_response(&GatewayHealth { draining: false, ..health })
 }
 
 async fn cached_metrics(State(cached): State<CachedMetrics>, headers: HeaderMap) -> Response {

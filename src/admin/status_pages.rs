@@ -74,6 +74,9 @@ struct ReadinessReport {
     config: String,
     agents: usize,
     rejected: usize,
+    /// The services that cannot be used, by code.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
     /// The sources that have a warning.
@@ -84,7 +87,7 @@ struct ReadinessReport {
 /// Answers the readiness probe: 200 if the gateway accepts calls, 503 if not.
 pub(super) async fn readyz(State(context): State<AdminContext>) -> Response {
     let health = context.state.health();
-    let reasons = health.not_ready_reasons();
+    let (reasons, warnings) = (health.not_ready_reasons(), health.warning_codes());
     let GatewayHealth { agents, rejected_documents: rejected, config_error, mut problems, .. } = health;
     let sources = context.state.list_sources().into_iter().filter(SourceRow::has_warning).collect();
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -95,6 +98,7 @@ pub(super) async fn readyz(State(context): State<AdminContext>) -> Response {
         config: config_error.map_or_else(|| "ok".to_owned(), |why| format!("rejected: {why}")),
         agents: agents.unwrap_or_default(),
         rejected,
+        warnings,
         problems,
         sources,
     };

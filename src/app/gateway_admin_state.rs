@@ -135,6 +135,7 @@ impl AdminState for GatewayAdminState {
             rejected_documents: snapshot.rejected.len(),
             config_error: self.config_problems.lock().clone(),
             problems: snapshot.unreadable_parts.iter().map(|(part, why)| format!("{part}: {why}")).collect(),
+            outages: self.gateway.metrics.outages(),
         }
     }
 

@@ -91,6 +91,11 @@ fn add_readiness(list: &mut AttentionList, context: &ConsoleContext) {
     if context.gateway.limits.is_shedding() {
         list.add_text(Notice::Bad, "overload", "The gateway refuses calls, because it has too much to do.");
     }
+    for outage in &health.outages {
+        let since = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(outage.since).unwrap_or_default());
+        let content = html! { (outage.describe()) " Since " (time_text(since)) "." };
+        list.add(Notice::Bad, "service unavailable", &content);
+    }
     let waiting = &context.source.config_in_force().waiting_for_restart;
     if !waiting.is_empty() {
         let text = format!("Changed settings take effect at the next start: {}.", waiting.join(", "));

@@ -7,6 +7,7 @@ use super::{
         API_KEY_EXPIRATION, API_KEYS, JWKS_FETCHES, JWKS_SUCCESS, REVOCATIONS, REVOCATIONS_EXCHANGED,
         UNPUBLISHED_REVOCATIONS,
     },
+    outage::{Outage, OutageTimes},
 };
 use parking_lot::Mutex;
 use prometheus::{Error, IntCounterVec, IntGauge, IntGaugeVec, Registry};
@@ -48,6 +49,7 @@ pub struct KeyMetrics {
     last_success: IntGaugeVec,
     fetches: IntCounterVec,
     issuers: Mutex<BTreeSet<Box<str>>>,
+    outages: OutageTimes,
     revocations: IntGauge,
     unpublished_revocations: IntGauge,
     revocations_exchanged: IntGaugeVec,
@@ -63,6 +65,7 @@ impl KeyMetrics {
             last_success: builder.int_gauge_vec(JWKS_SUCCESS)?,
             fetches: builder.int_counter_vec(JWKS_FETCHES)?,
             issuers: Mutex::default(),
+            outages: OutageTimes::default(),
             revocations: builder.int_gauge(REVOCATIONS)?,
             unpublished_revocations: builder.int_gauge(UNPUBLISHED_REVOCATIONS)?,
             revocations_exchanged: builder.int_gauge_vec(REVOCATIONS_EXCHANGED)?,
@@ -119,6 +122,7 @@ impl KeyMetrics {
                 self.fetches.with_label_values(&[&**label, *outcome]);
             }
         }
+        self.outages.retain_issuers(|label| configured.contains(label));
         *current = configured;
     }
 
@@ -128,8 +132,14 @@ impl KeyMetrics {
             return;
         }
         self.fetches.with_label_values(&[issuer, outcome.name()]).inc();
+        self.outages.record_issuer(issuer, outcome == FetchOutcome::Success);
         if outcome == FetchOutcome::Success {
             self.last_success.with_label_values(&[issuer]).set(now);
         }
+    }
+
+    /// Returns the issuers whose keys cannot be fetched now.
+    pub fn outages(&self) -> Vec<Outage> {
+        self.outages.issuers()
     }
 }

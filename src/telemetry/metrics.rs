@@ -15,6 +15,7 @@ use super::{
     metric_labels::{AgentDocumentState, AuditEntryResult, LimitKind, SpanResult, label},
     metric_registration::{GaugeGuard, MetricBuilder, increment},
     metric_table::{self, PRIORITIES},
+    outage::Outage,
     scrape_collector::{AgentMetricsCollector, collect_exemplars},
     source_metrics::SourceMetrics,
     store_metrics::StoreMetrics,
@@ -358,6 +359,11 @@ impl Metrics {
     /// Returns the number of entries that wait because the audit log cannot be written.
     pub fn waiting_audit_entries(&self) -> usize {
         usize::try_from(self.waiting_audit_entries.get()).unwrap_or_default()
+    }
+
+    /// Returns the services that cannot be used now.
+    pub fn outages(&self) -> Vec<Outage> {
+        [self.stores.outages(), self.keys.outages()].concat()
     }
 
     /// Returns all metrics in a format.

@@ -21,6 +21,7 @@ mod metric_labels;
 mod metric_registration;
 mod metric_table;
 mod metrics;
+mod outage;
 mod recent_calls;
 mod redacted_stderr;
 mod redaction;
@@ -51,6 +52,7 @@ pub use metric_labels::{
 };
 pub use metric_registration::GaugeGuard;
 pub use metrics::{Event, Metrics, MetricsConfig};
+pub use outage::{Outage, UnavailableService};
 pub use recent_calls::{RecentCalls, RecentLine, RecentLines};
 pub use redacted_stderr::RedactedStderr;
 pub use redaction::redact;

@@ -4,6 +4,7 @@ use super::{
     metric_labels::{StoreConnectionState, StoreKind},
     metric_registration::MetricBuilder,
     metric_table::{STATE_GATEWAYS, STORE_CONNECTIONS, STORE_DURATION, STORE_FAILURES, STORE_UP},
+    outage::{Outage, OutageTimes},
 };
 use prometheus::{Error, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 use std::time::Duration;
@@ -16,6 +17,7 @@ pub struct StoreMetrics {
     up: IntGaugeVec,
     connections: IntGaugeVec,
     gateways: IntGauge,
+    outages: OutageTimes,
 }
 
 impl StoreMetrics {
@@ -27,6 +29,7 @@ impl StoreMetrics {
             up: builder.int_gauge_vec(STORE_UP)?,
             connections: builder.int_gauge_vec(STORE_CONNECTIONS)?,
             gateways: builder.int_gauge(STATE_GATEWAYS)?,
+            outages: OutageTimes::default(),
         })
     }
 
@@ -37,12 +40,18 @@ impl StoreMetrics {
         if !succeeded {
             failures.inc();
         }
-        self.up.with_label_values(&[store.name()]).set(succeeded.into());
+        self.set_up(store, succeeded);
     }
 
     /// Sets whether a store can be used, where that becomes known without an operation.
     pub fn set_up(&self, store: StoreKind, is_up: bool) {
         self.up.with_label_values(&[store.name()]).set(is_up.into());
+        self.outages.record_store(store, is_up);
+    }
+
+    /// Returns the stores that cannot be used now.
+    pub fn outages(&self) -> Vec<Outage> {
+        self.outages.stores()
     }
 
     /// Sets the number of gateways that share the state.
