@@ -127,8 +127,11 @@ impl ListRequest<'_> {
 
 /// Returns whether calls do not reach the agent, or failed in the last minutes.
 fn is_failing(route: &Route, failing: &HashMap<Arc<str>, AgentCalls>) -> bool {
-    route.endpoints().any(|(_, breaker)| breaker != BreakerState::Closed)
-        || failing.contains_key(route.agent().id.as_str())
+    // Calls of an inactive agent are refused, and the agent is not there to fail them.
+    let is_active = route.agent().status != AgentStatus::Inactive;
+    is_active
+        && (route.endpoints().any(|(_, breaker)| breaker != BreakerState::Closed)
+            || failing.contains_key(route.agent().id.as_str()))
 }
 
 #[cfg(test)]

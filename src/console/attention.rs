@@ -6,6 +6,7 @@ use super::{
     console_context::ConsoleContext,
 };
 use crate::{
+    agent::AgentStatus,
     registry::SourceHealth,
     telemetry::{AuditEntryResult, CertificateKind, redact},
     transport::BreakerState,
@@ -165,7 +166,14 @@ fn add_agents(list: &mut AttentionList, context: &ConsoleContext) {
         );
     }
     let failing = most_failing(context.activity.failing_agents());
-    for (id, calls) in failing.iter().take(MAX_ITEMS).filter(|(id, _)| snapshot.get(id).is_some()) {
+    for (id, calls) in failing.iter().take(MAX_ITEMS) {
+        let Some(route) = snapshot.get(id) else { continue };
+        if route.agent().status == AgentStatus::Inactive {
+            // Its document says that it takes no calls, so that it fails none.
+            let text = format!(" is inactive, and was called {} times in the last ", count_text(calls.failures));
+            list.add(Notice::Neutral, "inactive", &html! { (agent_link(id)) (text) (window_text()) "." });
+            continue;
+        }
         list.add(
             Notice::Warning,
             "failures",
