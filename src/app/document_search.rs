@@ -4,9 +4,10 @@ use crate::{
     agent::DocumentWriter,
     console::ConfigInForce,
     doctor::DocumentFiles,
-    explain::{DocumentPlace, LocateDocument},
+    explain::{DocumentPlace, LocateDocument, RejectionPlace},
     gateway::Gateway,
-    registry::SourceConfig,
+    registry::{DocumentRejection, SourceConfig},
+    telemetry::redact_agent_text,
 };
 use parking_lot::Mutex;
 use std::{cell::OnceCell, sync::Arc};
@@ -55,5 +56,21 @@ impl LocateDocument for DocumentSearch {
             DocumentWriter::RemoteSource => Some(DocumentPlace::Source(format!("the source '{}'", agent.source.name))),
             DocumentWriter::Publisher(_) => Some(DocumentPlace::Source("the built-in registry".to_owned())),
         }
+    }
+
+    fn locate_rejection(&self, agent: &str) -> Option<RejectionPlace> {
+        let snapshot = self.gateway.catalogue.snapshot();
+        let has_id = |document: &&DocumentRejection| document.id.as_deref() == Some(agent);
+        let rejection = snapshot.rejected.iter().chain(&snapshot.unsupported).find(has_id)?;
+        let reason = redact_agent_text(&rejection.reasons.join("; ")).into_owned();
+        // A reason begins with the member that it is about.
+        let member =
+            rejection.reasons.first().and_then(|reason| reason.split_once(':')).map_or("", |(member, _)| member);
+        let place = INDEXING.try_lock().and_then(|_turn| {
+            let files = self.files.get_or_init(|| self.list_files());
+            files.find_member(&rejection.part, agent, member)
+        });
+        let document = place.as_ref().map_or_else(|| rejection.part.to_string(), |place| place.file.clone());
+        Some(RejectionPlace { document, reason, line: place.map(|place| place.to_string()) })
     }
 }

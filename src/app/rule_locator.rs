@@ -2,7 +2,7 @@
 
 use crate::{
     config::{LoadedConfig, SettingLocations},
-    explain::{DecidingRule, DocumentPlace, LocateDocument, LocateRule, LocatedRule, RuleScope},
+    explain::{DecidingRule, DocumentPlace, LocateDocument, LocateRule, LocatedRule, RejectionPlace, RuleScope},
     values::Glob,
 };
 
@@ -110,10 +110,17 @@ impl LocateRule for RuleLocator {
                 line: self.locations.locate("access.grants"),
                 applies_to: None,
             },
-            DecidingRule::NoAgent => LocatedRule {
-                rule: "agents.sources (none has the agent)".to_owned(),
-                line: self.locations.locate("agents.sources"),
-                applies_to: None,
+            DecidingRule::NoAgent => match scope.agent.and_then(|agent| documents.locate_rejection(agent)) {
+                Some(RejectionPlace { document, reason, line }) => LocatedRule {
+                    rule: format!("agents.sources (the document {document} was rejected: {reason})"),
+                    line,
+                    applies_to: None,
+                },
+                None => LocatedRule {
+                    rule: "agents.sources (none has the agent)".to_owned(),
+                    line: self.locations.locate("agents.sources"),
+                    applies_to: None,
+                },
             },
             DecidingRule::Document(member) => document_rule(scope.agent, member, documents),
             DecidingRule::Request => LocatedRule::without_line("the request"),
@@ -163,6 +170,14 @@ agents:
                 _ => DocumentPlace::Line(format!("{agent}.yaml:{}", member.len())),
             })
         }
+
+        fn locate_rejection(&self, agent: &str) -> Option<RejectionPlace> {
+            (agent == "rejected").then(|| RejectionPlace {
+                document: "agents/rejected.yaml".to_owned(),
+                reason: "endpoint: has no scheme".to_owned(),
+                line: Some("agents/rejected.yaml:3".to_owned()),
+            })
+        }
     }
 
     fn locate(rule: &DecidingRule, agent: &str, tier: &str) -> (String, Option<String>) {
@@ -192,6 +207,10 @@ agents:
         assert_eq!(locate(&DecidingRule::Grant(0), "x", ""), at("access.grants[0]", 4));
         let (_, variable) = setting("limits.per_caller_agent", "x", "");
         assert_eq!(variable.as_deref(), Some("environment variable GATEPOST__LIMITS__PER_CALLER_AGENT"));
+        assert_eq!(locate(&DecidingRule::NoAgent, "x", "").0, "agents.sources (none has the agent)");
+        let rejected = "agents.sources (the document agents/rejected.yaml was rejected: endpoint: has no scheme)";
+        let place = Some("agents/rejected.yaml:3".to_owned());
+        assert_eq!(locate(&DecidingRule::NoAgent, "rejected", ""), (rejected.to_owned(), place));
         let remote = locate(&DecidingRule::Document("inputs".into()), "remote", "");
         assert_eq!(remote, ("document of remote: inputs (from the source 'partner')".to_owned(), None));
     }

@@ -100,6 +100,20 @@ pub trait LocateRule: fmt::Debug + Send + Sync {
 pub trait LocateDocument {
     /// Finds a member of an agent's document. May read files.
     fn locate_document(&self, agent: &str, member: &str) -> Option<DocumentPlace>;
+
+    /// Finds a document with this id that is not served. May read files.
+    fn locate_rejection(&self, agent: &str) -> Option<RejectionPlace>;
+}
+
+/// Why a document is not served, and where the reason stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RejectionPlace {
+    /// The file or other part of a source that has the document.
+    pub document: String,
+    /// The reasons, redacted.
+    pub reason: String,
+    /// File and line, for a file of the operator.
+    pub line: Option<String>,
 }
 
 /// Where a document stands.

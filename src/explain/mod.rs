@@ -9,8 +9,8 @@ mod recent_decisions;
 
 pub use config::ExplainConfig;
 pub use deciding_rule::{
-    DeadlineSource, DecidingRule, DocumentPlace, LocateDocument, LocateRule, LocatedRule, RefusedCall, RuleScope,
-    RuleSearch,
+    DeadlineSource, DecidingRule, DocumentPlace, LocateDocument, LocateRule, LocatedRule, RefusedCall, RejectionPlace,
+    RuleScope, RuleSearch,
 };
 pub use decision_step::DecisionStep;
 pub use explanation::{ExplainedEndpoint, ExplainedRequest, ExplainedStep, Explanation, StepVerdict};

@@ -130,6 +130,10 @@ impl LocateDocument for NoDocuments {
     fn locate_document(&self, _: &str, _: &str) -> Option<DocumentPlace> {
         None
     }
+
+    fn locate_rejection(&self, _: &str) -> Option<RejectionPlace> {
+        None
+    }
 }
 
 #[test]
