@@ -1,6 +1,6 @@
 //! Commands for API keys: `gatepost key new`, `list`, `disable` and `rotate`.
 
-use super::{command_audit::CommandAudit, print_line, revocation_publisher};
+use super::{command_audit::CommandAudit, key_in_force::wait_until_in_force, print_line, revocation_publisher};
 use crate::{
     app::ConfiguredKeys,
     audit::os_user_actor,
@@ -166,6 +166,7 @@ fn create_key(args: NewKeyArgs) -> anyhow::Result<()> {
     let key = NewApiKey { caller: args.caller, groups: args.group, tier: args.tier, expires };
     let key = files.keys.create(key, &recorder(Some(&audit)))?;
     print_new_key(&key)?;
+    wait_until_in_force(&files.keys, files.config.as_deref());
     require_recorded(key.is_recorded)
 }
 
@@ -205,6 +206,7 @@ fn rotate_key(args: RotateKeyArgs) -> anyhow::Result<()> {
         args.overlap
     );
     print_key(&key.secret)?;
+    wait_until_in_force(&files.keys, files.config.as_deref());
     let published = files.publish(key.replaced.as_slice());
     published.context("the other gateways do not know that the previous key ends (disable it when it does)")?;
     require_recorded(key.is_recorded)

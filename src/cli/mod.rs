@@ -12,6 +12,7 @@ mod explanation_text;
 mod health_command;
 mod init_command;
 mod key_commands;
+mod key_in_force;
 mod resolve_command;
 mod revocation_publisher;
 mod systemd_unit;

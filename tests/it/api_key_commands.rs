@@ -115,6 +115,22 @@ fn r28_the_list_of_keys_has_their_states_and_no_hash() {
 }
 
 #[tokio::test]
+async fn r28_a_new_key_works_as_soon_as_the_command_has_ended() {
+    let echo = Agent::echo().await;
+    let gate = gateway().agent("echo", &echo).start().await;
+    let (folder, admin) = (gate.folder(), gate.admin_address.to_string());
+    for args in [vec!["new", "--caller", "team-a"], vec!["rotate", prefix(gate.key("team-a"))]] {
+        let mut command = key_command(&folder, &args);
+        command.env("GATEPOST__ADMIN__ADDRESS", &admin);
+        let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+        let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && !messages.contains("has not read"), "{messages}");
+        let key = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(status(&gate, key.trim()).await, 200, "{args:?}");
+    }
+}
+
+#[tokio::test]
 async fn r28_a_disabled_key_is_refused_within_a_second_or_so_and_only_the_log_says_why() {
     let echo = Agent::echo().await;
     let gate = gateway().agent("echo", &echo).start().await;
