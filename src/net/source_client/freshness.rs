@@ -1,5 +1,6 @@
 //! Freshness lifetime of a response (RFC 9111), as its headers state it; no heuristic from its last modification.
 
+use crate::values::parse_retry_after;
 use http::{HeaderMap, Request, Response, header};
 use http_cache_semantics::{CacheOptions, CachePolicy};
 use reqwest::Url;
@@ -20,8 +21,8 @@ pub fn freshness_lifetime(url: &Url, headers: &HeaderMap) -> Option<Duration> {
     Some(lifetime).filter(|lifetime| !lifetime.is_zero())
 }
 
-/// Parses the `Retry-After` of a response (RFC 9110 §10.2.3), in seconds.
+/// Parses the `Retry-After` of a response, in either form.
 pub fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?;
-    text.trim().parse().ok().map(Duration::from_secs)
+    let text = |name| headers.get(name)?.to_str().ok();
+    parse_retry_after(text(header::RETRY_AFTER)?, text(header::DATE))
 }
