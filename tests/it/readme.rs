@@ -15,7 +15,7 @@ fn read_page(path: &str) -> String {
 }
 
 /// The fenced block of the README that follows a marker.
-fn readme_block(marker: &str) -> String {
+pub fn readme_block(marker: &str) -> String {
     let readme = read_page("README.md");
     let (_, rest) =
         readme.split_once(&format!("<!-- {marker} -->\n```")).unwrap_or_else(|| panic!("no marker {marker}"));

@@ -43,6 +43,8 @@ const CLAIMS: &[(&str, &[&str])] = &[
     ("The document follows AIDIP", &["r32_the_example_of_the_draft_violates_its_schema_and_does_not_reach_the_agent"]),
     ("Gatepost also reads YAML", &["check_accepts_every_example"]),
     ("Create the folder `agents`", &["the_first_steps_of_the_readme_work_as_they_are_written"]),
+    ("The agent of this document may be the following one", &["the_agent_of_the_readme_answers_as_the_readme_shows"]),
+    ("Save it as `agent.py`", &["the_agent_of_the_readme_answers_as_the_readme_shows"]),
     ("Create `gatepost.yaml` beside the folder", &["the_first_steps_of_the_readme_work_as_they_are_written"]),
     ("`cargo build --release` builds the binary", &["the_binary_has_the_name_that_the_readme_says"]),
     (

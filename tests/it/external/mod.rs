@@ -27,6 +27,7 @@ mod mqtt_peers;
 mod openapi_conformance;
 mod packaging;
 mod peers;
+mod readme_agent;
 mod registry_store;
 mod reverse_proxies;
 mod shared_concurrency;
