@@ -17,14 +17,20 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio::sync::{Notify, watch};
 
 /// The number of conversations that are subscribed to in advance.
 const SPARE_CONVERSATIONS: usize = 8;
-/// The number of conversations that are unsubscribed from in one request.
+/// With more spare conversations than this, no further ones are subscribed to: one request prepares several calls.
+const FEW_SPARE_CONVERSATIONS: usize = 4;
+/// The most conversations that are unsubscribed from in one request.
 const UNSUBSCRIBE_BATCH: usize = 100;
+/// Fewer finished conversations than this are unsubscribed from after a pause, in which others may finish.
+const FEW_FINISHED_CONVERSATIONS: usize = 8;
+/// How long finished conversations stay subscribed to at most, after the last call.
+const UNSUBSCRIBE_DELAY: Duration = Duration::from_secs(1);
 
 /// A broker connection, and the calls that use it.
 #[derive(Debug)]
@@ -159,19 +165,26 @@ impl BrokerSession {
 
     /// Cleans up after calls and prepares conversations for the next ones, while the connection lasts.
     pub(super) async fn run_maintenance(&self) {
+        let mut few_finished = 0;
         loop {
-            let result = self.run_maintenance_once().await;
+            let result = self.run_maintenance_once(few_finished).await;
             if let Err(error) = result {
                 tracing::debug!(%error, "MQTT subscription maintenance failed");
                 if matches!(error, MqttSendError::ConnectionLost(_)) {
                     return;
                 }
             }
-            self.maintenance.notified().await;
+            few_finished = FEW_FINISHED_CONVERSATIONS;
+            if lock(&self.cleanup).conversations.is_empty() {
+                self.maintenance.notified().await;
+            } else if tokio::time::timeout(UNSUBSCRIBE_DELAY, self.maintenance.notified()).await.is_err() {
+                few_finished = 0;
+            }
         }
     }
 
-    async fn run_maintenance_once(&self) -> Result<(), MqttSendError> {
+    /// Leaves fewer than `few_finished` conversations subscribed to.
+    async fn run_maintenance_once(&self, few_finished: usize) -> Result<(), MqttSendError> {
         loop {
             let prepared = self.prepare_conversations().await;
             // Calls wait for this request, even where the broker refuses the other one.
@@ -180,7 +193,9 @@ impl BrokerSession {
             self.unsubscribe_idle_statuses().await?;
             let (conversations, agents) = {
                 let mut cleanup = lock(&self.cleanup);
-                let start = cleanup.conversations.len().saturating_sub(UNSUBSCRIBE_BATCH);
+                let finished = cleanup.conversations.len();
+                let batch = if finished < few_finished { 0 } else { finished.min(UNSUBSCRIBE_BATCH) };
+                let start = finished - batch;
                 (cleanup.conversations.split_off(start), std::mem::take(&mut cleanup.agents))
             };
             for agent in &agents {
@@ -265,10 +280,11 @@ impl BrokerSession {
 
     /// Subscribes to spare conversations.
     async fn prepare_conversations(&self) -> Result<(), MqttSendError> {
-        let missing = SPARE_CONVERSATIONS.saturating_sub(lock(&self.pending).spare_conversations.len());
-        if missing == 0 || self.retired.load(Relaxed) {
+        let spare = lock(&self.pending).spare_conversations.len();
+        if spare > FEW_SPARE_CONVERSATIONS || self.retired.load(Relaxed) {
             return Ok(());
         }
+        let missing = SPARE_CONVERSATIONS.saturating_sub(spare);
         let fresh: Vec<String> = (0..missing).map(|_| new_conversation_id()).collect();
         let filters: Vec<String> = fresh.iter().map(|name| conversation_filter(name)).collect();
         let granted = self.sender.subscribe(&as_strs(&filters)).await?;
