@@ -20,7 +20,7 @@ const PACKAGED_SETTINGS: [&str; 13] = [
     "Documentation=",
     "ExecStart=",
     "ExecReload=",
-    "Environment=",
+    "Environment=GATEPOST__",
     "EnvironmentFile=",
     "User=",
     "Group=",
@@ -97,6 +97,7 @@ mod tests {
             "ProtectHome=yes",
             "PrivateTmp=yes",
             "Type=notify",
+            "Environment=MIMALLOC_ALLOW_THP=0",
         ] {
             assert!(unit.lines().any(|own| own == line), "{line}: {unit}");
         }
