@@ -12,7 +12,7 @@ use crate::{
     audit::{AuditConfig, AuditLog},
     net::{FetchClient, NetworkConfig},
     registry::SourceHealth,
-    telemetry::{AccessLogConfig, Metrics},
+    telemetry::{AccessLogConfig, Metrics, Outage, StoreKind, UnavailableService},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -185,6 +185,21 @@ async fn readiness_fails_while_draining_and_before_the_first_snapshot_but_not_fo
 
     *admin.state.health.lock() = GatewayHealth::default();
     assert_eq!(admin.get("/readyz").await.0, 503);
+}
+
+#[tokio::test]
+async fn a_ready_gateway_warns_of_services_that_it_cannot_use_and_names_none() {
+    let admin = start_on_loopback(&["a"]).await;
+    let outage = |service| Outage { service, since: 1 };
+    admin.state.health.lock().outages = vec![
+        outage(UnavailableService::Store(StoreKind::Limits)),
+        outage(UnavailableService::Store(StoreKind::SharedState)),
+        outage(UnavailableService::Issuer("https://secret.example".into())),
+    ];
+    let (status, body) = admin.get("/readyz").await;
+    assert_eq!((status, &body["ready"]), (200, &json!(true)));
+    assert_eq!(body["warnings"], json!(["issuer_unavailable", "shared_state_unavailable"]));
+    assert!(!body.to_string().contains("secret.example"), "{body}");
 }
 
 #[tokio::test]
