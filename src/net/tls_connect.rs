@@ -2,11 +2,8 @@
 //! is no option to turn that off.
 
 use super::{AddressPolicy, dns, error_chain, install_crypto_provider};
-use crate::values::{parse_ip_literal, strip_brackets};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, ServerName, pem::PemObject},
-};
+use crate::values::{PemContent, parse_ip_literal, read_pem_file, strip_brackets};
+use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use std::{fmt, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -44,13 +41,9 @@ impl TlsClientSettings {
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if let Some(path) = ca {
             let unusable = |reason: &dyn fmt::Display| format!("ca: {} cannot be used ({reason})", path.display());
-            let before = roots.len();
-            for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))? {
-                let certificate = certificate.map_err(|error| unusable(&error))?;
+            let certificates = read_pem_file(path, PemContent::Certificates);
+            for certificate in certificates.map_err(|problem| format!("ca: {problem}"))? {
                 roots.add(certificate).map_err(|error| unusable(&error))?;
-            }
-            if roots.len() == before {
-                return Err(unusable(&"it contains no certificate in PEM"));
             }
         }
         if roots.is_empty() {

@@ -1,8 +1,9 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, ranges of addresses, globs, paths
 //! and references to secrets. Also the formats that several modules read and write: strict JSON, percent-encoding,
-//! `Accept`, HTTP dates, server-sent events, hosts, paths, entity tags, SHA-256, the validity of certificates, answers of stores, counts of what
-//! clients hold, and characters that deceive readers. And the secrets that the gateway holds, which are removed from logs and answers. Only
-//! [`SecretRef::load`], [`FileStamp::read`] and [`CertificateValidity::of_file`] do I/O.
+//! `Accept`, HTTP dates, server-sent events, hosts, paths, entity tags, SHA-256, PEM, the validity of certificates, answers
+//! of stores, counts of what clients hold, and characters that deceive readers. And the secrets that the gateway holds,
+//! which are removed from logs and answers. Only [`SecretRef::load`], [`FileStamp::read`], [`read_pem_file`],
+//! [`read_private_key`] and [`CertificateValidity::of_file`] do I/O.
 
 mod accept_header;
 mod address_range;
@@ -27,6 +28,7 @@ mod keyed_counts;
 mod known_secrets;
 mod max_share;
 mod percent_encoding;
+mod pem_file;
 mod random_id;
 mod rate;
 mod secret_ref;
@@ -59,6 +61,7 @@ pub use max_share::MaxShare;
 pub use percent_encoding::{
     decode_octet, form_decode, form_pairs, percent_decode, percent_encode, percent_encode_field,
     percent_encode_fragment, percent_encode_list_item,
+pub use pem_file::{PemContent, parse_private_key, read_pem_file, read_private_key};
 };
 pub use random_id::{random_nonzero_u64, random_nonzero_u128};
 pub use rate::Rate;

@@ -62,6 +62,7 @@ mod overload;
 mod pipelines;
 mod readiness;
 mod readme;
+mod private_keys;
 mod readme_claims;
 mod requirements;
 mod resolver;
