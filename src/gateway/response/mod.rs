@@ -25,3 +25,4 @@ pub(super) use responder::Responder;
 pub use response_normalization::ErrorDetails;
 pub(super) use response_normalization::may_embed_error;
 pub(super) use streamed_response::StreamedResponse;
+pub(super) use response_normalization::ReadErrors;
