@@ -1,5 +1,6 @@
 //! The media types of replies, as far as they decide how a reply is forwarded.
 
+use crate::values::FailureUnit;
 use http::{HeaderMap, header};
 
 /// Returns whether a reply is an event stream.
@@ -17,6 +18,14 @@ pub(in crate::gateway) fn is_message_sequence(headers: &HeaderMap) -> bool {
         b"application/json-seq",
     ];
     SEQUENCES.iter().any(|media| media_type_essence(headers).eq_ignore_ascii_case(media))
+}
+
+/// Returns in which units a reply may report failures while it is forwarded; `None` for a single body.
+pub(in crate::gateway) fn failure_unit(headers: &HeaderMap) -> Option<FailureUnit> {
+    if !is_message_sequence(headers) {
+        return None;
+    }
+    Some(if is_event_stream(headers) { FailureUnit::Event } else { FailureUnit::Line })
 }
 
 /// Returns the media type without parameters; it is case-insensitive (RFC 9110 §8.3.1).
