@@ -7,6 +7,7 @@ mod agent_api;
 mod agent_api_openapi;
 mod agent_api_paths;
 mod agent_api_websockets;
+mod agent_cards;
 mod agent_failures_with_secrets;
 mod agents;
 mod api_key_commands;
