@@ -365,8 +365,11 @@ impl AdmissionPipeline<'_> {
         record.begin_step(DecisionStep::LoadShedding);
         self.check_load(record, &caller)?;
         record.begin_step(DecisionStep::WebPage);
+        let authorization = AgentAuthorization { gateway: self.gateway, config: self.config };
         if access.changes_state {
-            AgentAuthorization { gateway: self.gateway, config: self.config }.check_page(&context, &caller)?;
+            authorization.check_page(&context, &caller)?;
+        } else {
+            authorization.check_host(&context, &caller)?;
         }
         let limits = &self.gateway.limits;
         record.begin_step(DecisionStep::RateLimits);
@@ -396,9 +399,6 @@ impl AdmissionPipeline<'_> {
     }
 }
 
-/// An admitted call, and its input.
-pub(in crate::gateway) struct AdmittedCall {
-    pub(in crate::gateway) admitted: Admitted,
 /// Returns whether an input is a request of JSON-RPC, as far as it was read, or consists of messages that follow.
 fn may_be_json_rpc(input: &CallInput) -> bool {
     static MEMBER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"jsonrpc\""));
@@ -410,6 +410,9 @@ fn may_be_json_rpc(input: &CallInput) -> bool {
     }
 }
 
+/// An admitted call, and its input.
+pub(in crate::gateway) struct AdmittedCall {
+    pub(in crate::gateway) admitted: Admitted,
     pub(in crate::gateway) input: CallInput,
 }
 
@@ -444,14 +447,14 @@ impl Admitted {
         self.route.operation(self.operation)
     }
 
-    /// Returns the version that is called, if the agent has versions.
-    pub(in crate::gateway) fn version(&self) -> Option<&CompiledVersion> {
-        self.version.as_deref()
     /// Returns which protocols' errors the caller reads itself at this agent.
     pub(in crate::gateway) fn read_errors(&self) -> ReadErrors {
         ReadErrors { json_rpc: self.reads_json_rpc, a2a: self.route.has_agent_card }
     }
 
+    /// Returns the version that is called, if the agent has versions.
+    pub(in crate::gateway) fn version(&self) -> Option<&CompiledVersion> {
+        self.version.as_deref()
     }
 
     /// Starts a latency sample as the call is sent to the agent.
