@@ -28,8 +28,8 @@ pub mod json;
 mod keyed_counts;
 mod known_secrets;
 mod max_share;
-mod percent_encoding;
 mod pem_file;
+mod percent_encoding;
 mod random_id;
 mod rate;
 mod secret_ref;
@@ -37,6 +37,7 @@ mod sha256;
 mod store_answer;
 mod unix_time;
 mod url_path;
+mod url_query;
 
 pub use accept_header::AcceptHeader;
 pub use address_range::AddressRange;
@@ -52,18 +53,18 @@ pub use deceptive_text::is_deceptive;
 pub use duration::ConfigDuration;
 pub use etag::etag;
 pub use event_reader::{EventReader, ServerSentEvent};
-pub use file_stamp::FileStamp;
 pub use failure_redaction::{FailureRedactor, FailureUnit};
+pub use file_stamp::FileStamp;
 pub use glob::Glob;
 pub use host_name::{host_without_port, is_loopback_authority, is_loopback_host, parse_ip_literal, strip_brackets};
 pub use http_date::{format_http_date, parse_http_date};
 pub use keyed_counts::{CountedHold, KeyedCounts};
 pub use known_secrets::{contains_known_secret, redact_known_secrets, register_secret, register_token};
 pub use max_share::MaxShare;
+pub use pem_file::{PemContent, parse_private_key, read_pem_file, read_private_key};
 pub use percent_encoding::{
     decode_octet, form_decode, form_pairs, percent_decode, percent_encode, percent_encode_field,
     percent_encode_fragment, percent_encode_list_item,
-pub use pem_file::{PemContent, parse_private_key, read_pem_file, read_private_key};
 };
 pub use random_id::{random_nonzero_u64, random_nonzero_u128};
 pub use rate::Rate;
@@ -72,6 +73,7 @@ pub use sha256::{encode_hex, sha256};
 pub use store_answer::StoreAnswer;
 pub use unix_time::unix_time;
 pub use url_path::{join_path, path_below};
+pub use url_query::hide_query_values;
 
 /// Implements `Deserialize` and `JsonSchema` for a type that is written as one string.
 macro_rules! impl_string_deserialize_and_schema {
