@@ -37,7 +37,7 @@ pub use endpoint_scheme::{AddressSyntax, EndpointAccess, EndpointScheme, SchemeS
 pub use matrix_address::MatrixAddress;
 pub use metadata_schema::{METADATA_SCHEMA, metadata_schema};
 pub use operation::{Operation, undeclared_schema};
-pub use owner_key::{caller_of_owner_key, user_owner_key};
+pub use owner_key::{caller_of_owner_key, client_name_in_id, escaped_caller_id, user_owner_key};
 pub use reported_failure::{DeclaredMembers, MemberScan, reports_failure, scan_members};
 pub use server_address::ServerAddress;
 pub use version_selection::{AgentVersion, AgentVersions, VersionSelectionError};

@@ -31,8 +31,8 @@ mod shadow_access;
 pub use access_rule::AccessRule;
 pub use api_keys::{
     ApiKeyListing, ApiKeyState, InvalidKeyLine, KeyFileError, KeyRotation, NewApiKey, RotatedKey, append_api_key,
-    disable_api_keys, generate_api_key, invalid_key_lines, list_api_keys, revoke_disabled_key, rotate_api_key,
-    visit_api_keys,
+    disable_api_keys, generate_api_key, invalid_key_lines, list_api_keys, restore_key_file, retract_api_key,
+    revoke_disabled_key, rotate_api_key, visit_api_keys,
 };
 pub use authorizer::Authorizer;
 pub use bearer::{IntrospectionProblem, KeyFetchError, inspect_introspection, inspect_issuer};

@@ -34,9 +34,10 @@ pub(super) fn change_problem(why: &KeyChangeError) -> String {
             format!("The key {prefix} is in auth.api_keys.keys of the configuration (change it there)")
         }
         KeyChangeError::NoSuchKey { prefix, .. } => format!("There is no key with the prefix {prefix}"),
-        KeyChangeError::InvalidKey(_) | KeyChangeError::NoKeyOfCaller(_) | KeyChangeError::Interrupted => {
-            capitalized(&why.to_string())
-        }
+        KeyChangeError::InvalidKey(_)
+        | KeyChangeError::NoKeyOfCaller(_)
+        | KeyChangeError::NotRecorded { .. }
+        | KeyChangeError::Interrupted => capitalized(&why.to_string()),
     }
 }
 

@@ -65,7 +65,7 @@ use intent_resolution::IntentResolutionHandler;
 use name_resolution::NameResolutionHandler;
 use openapi::OpenApiHandler;
 use publishing::PublishingHandler;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::{sync::Arc, time::Duration};
 use visible_agent_search::VisibleAgentSearch;
 
@@ -118,6 +118,11 @@ impl AgentDirectory {
     /// Redacts the addresses of a card that the agent itself returned, as those of the documents about it.
     pub fn redact_agent_card(&self, agent: &Agent, base_url: &str, card: &mut Value) {
         agent_document::redact_agent_card(agent, base_url, self.config.advertised_endpoints, card);
+    }
+
+    /// Replaces what a card says of credentials by what callers of the agent need here.
+    pub fn set_card_security(&self, agent: &Agent, card: &mut Map<String, Value>) {
+        card::set_card_security(agent, &self.credentials, card);
     }
 
     /// Serves a call.

@@ -6,7 +6,7 @@ use super::{
     client_verifier::ClientVerifier,
     config::{ListenerTlsConfig, TlsVersion},
 };
-use crate::values::{CertificateValidity, ConfigPath, FileStamp, sha256};
+use crate::values::{CertificateValidity, ConfigPath, FileStamp, PemContent, read_pem_file, read_private_key, sha256};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustls::{
@@ -14,7 +14,7 @@ use rustls::{
     crypto::{CryptoProvider, aws_lc_rs},
     server::NoServerSessionStorage,
 };
-use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, pem::PemObject};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer};
 use std::{path::Path, sync::Arc};
 use time::OffsetDateTime;
 use tokio::sync::watch;
@@ -136,9 +136,7 @@ fn build_server_config(files: &ListenerTlsConfig) -> Result<LoadedTls, Vec<Strin
     let provider = Arc::new(aws_lc_rs::default_provider());
     let mut problems = Vec::new();
     let chain = ok_or_record(read_chain(&files.certificate), "tls.certificate", &mut problems);
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| format!("{} cannot be read as a private key ({error})", files.key.display()));
-    let key = ok_or_record(key, "tls.key", &mut problems);
+    let key = ok_or_record(read_private_key(&files.key), "tls.key", &mut problems);
     let revocation_lists = read_all_revocation_lists(&files.client_crl, &mut problems);
     let verifier = files.client_ca.as_deref().and_then(|path| {
         ok_or_record(build_client_verifier(path, revocation_lists, &provider), "tls.client_ca", &mut problems)
@@ -188,8 +186,8 @@ fn read_all_revocation_lists(
 ) -> Vec<CertificateRevocationListDer<'static>> {
     let mut lists = Vec::new();
     for (at, path) in paths.iter().enumerate() {
-        let kind = PemKind { several: "revocation lists", one: "revocation list" };
-        let read = ok_or_record(read_pem(path, kind), &format!("tls.client_crl[{at}]"), problems);
+        let read = read_pem_file(path, PemContent::RevocationLists);
+        let read = ok_or_record(read, &format!("tls.client_crl[{at}]"), problems);
         lists.extend(read.into_iter().flatten());
     }
     lists
@@ -209,24 +207,7 @@ fn read_chain(path: &Path) -> Result<CertificateChain, String> {
 }
 
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    read_pem(path, PemKind { several: "certificates", one: "certificate" })
-}
-
-/// What a PEM file has, for its problems.
-struct PemKind {
-    several: &'static str,
-    one: &'static str,
-}
-
-/// Reads every item of one kind; a file without any is a problem.
-fn read_pem<T: PemObject>(path: &Path, kind: PemKind) -> Result<Vec<T>, String> {
-    let unreadable = |error| format!("{} cannot be read as {} ({error})", path.display(), kind.several);
-    let items: Result<Vec<T>, _> = T::pem_file_iter(path).and_then(Iterator::collect);
-    let items = items.map_err(unreadable)?;
-    if items.is_empty() {
-        return Err(format!("{} has no {} (PEM is required)", path.display(), kind.one));
-    }
-    Ok(items)
+    read_pem_file(path, PemContent::Certificates)
 }
 
 fn build_client_verifier(

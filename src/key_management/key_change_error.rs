@@ -16,6 +16,13 @@ pub enum KeyChangeError {
     File(KeyFileError),
     /// The audit log cannot be written.
     NotRecordable,
+    /// The change was made, and its entry could not be written.
+    NotRecorded {
+        /// The prefix of the new key, which nobody was told.
+        prefix: String,
+        /// Whether the key file is as before.
+        is_undone: bool,
+    },
     /// No file has the key with this prefix.
     NoSuchKey {
         /// The prefix.
@@ -43,6 +50,14 @@ impl fmt::Display for KeyChangeError {
             Self::Pepper(why) => write!(to, "auth.api_keys.pepper: {why}"),
             Self::File(why) => why.fmt(to),
             Self::NotRecordable => to.write_str("the audit log cannot be written (the gateway's log says why)"),
+            Self::NotRecorded { is_undone: true, .. } => {
+                to.write_str("the audit log cannot be written (the gateway's log says why); the change was undone")
+            }
+            Self::NotRecorded { prefix, is_undone: false } => write!(
+                to,
+                "the audit log cannot be written (the gateway's log says why), and the change could not be undone \
+                 (disable the key {prefix}, which nobody knows)"
+            ),
             Self::NoSuchKey { prefix, is_in_config: true } => {
                 write!(to, "the key {prefix} is in auth.api_keys.keys of the configuration (change it there)")
             }

@@ -4,6 +4,7 @@ use super::key_change_error::KeyChangeError;
 use crate::{
     agent::AuthenticationMethod,
     audit::{AuditAction, AuditEntry, AuditLog},
+    auth::KeyFileError,
     values::{encode_hex, sha256},
 };
 use std::{cell::OnceCell, net::IpAddr, path::Path};
@@ -61,6 +62,17 @@ pub(super) struct ChangedKey<'a> {
 }
 
 impl KeyChange<'_> {
+    /// Records that a change whose entry did not reach the disk was undone, or was not, and returns the error for it.
+    pub(super) fn undone(&self, key: &ChangedKey<'_>, undo: Result<(), KeyFileError>) -> KeyChangeError {
+        let (is_undone, outcome) = match &undo {
+            Ok(()) => (true, "undone: the entry of the change could not be written".to_owned()),
+            Err(why) => (false, format!("could not be undone: {why}")),
+        };
+        let entry = AuditEntry::new(self.action, self.recorder.actor.clone(), key.prefix).refused(&outcome);
+        self.recorder.record(entry);
+        KeyChangeError::NotRecorded { prefix: key.prefix.to_owned(), is_undone }
+    }
+
     /// Records the change of one key, after the file was changed. Returns whether the entry is on disk.
     pub(super) fn record(&self, key: &ChangedKey<'_>) -> bool {
         let file = self.file.display();

@@ -96,23 +96,26 @@ impl ManagedKeys {
         self.pepper.as_ref().map(SecretRef::load).transpose().map_err(KeyChangeError::Pepper)
     }
 
-    /// Creates a key in the first file, unless it could not be recorded. Blocks.
+    /// Creates a key in the first file. A key whose entry does not reach the disk is removed again. Blocks.
     ///
     /// # Errors
-    /// A name is not valid, or a file cannot be written; nothing was created then.
+    /// A name is not valid, or a file cannot be written; nothing was created then. Or the change could not be recorded.
     pub fn create(&self, key: NewApiKey, recorder: &KeyRecorder<'_>) -> Result<NewKey, KeyChangeError> {
         let (file, pepper) = (self.first_file()?, self.load_pepper()?);
         let key = GeneratedKey::new(key, pepper.as_ref())?;
         recorder.require_writable()?;
         let change = recorder.begin(AuditAction::KeyCreated, file);
         key.append_to(file)?;
-        let GeneratedKey { key: NewApiKey { caller, expires, .. }, secret, .. } = key;
+        let GeneratedKey { key: NewApiKey { caller, expires, .. }, secret, line } = key;
         let changed = ChangedKey { prefix: prefix_of(&secret), caller: &caller, replaces: None };
-        let is_recorded = change.record(&changed);
-        Ok(NewKey { secret, caller, expires, file: file.to_owned(), is_recorded, replaced: None })
+        if !change.record(&changed) {
+            return Err(change.undone(&changed, auth::retract_api_key(file, &line)));
+        }
+        Ok(NewKey { secret, caller, expires, file: file.to_owned(), is_recorded: true, replaced: None })
     }
 
-    /// Creates a key that replaces the one with a prefix, in its file, unless it could not be recorded. Blocks.
+    /// Creates a key that replaces the one with a prefix, in its file. A change whose entry does not reach the disk is
+    /// undone. Blocks.
     ///
     /// # Errors
     /// There is no such key, it is not valid, or a file cannot be written; nothing was changed then.
@@ -126,13 +129,21 @@ impl ManagedKeys {
         recorder.require_writable()?;
         for file in &self.files {
             let change = recorder.begin(AuditAction::KeyRotated, file);
+            let before = std::fs::read_to_string(file);
             if let Some(auth::RotatedKey { secret, caller, previous }) =
                 auth::rotate_api_key(file, prefix, rotation, pepper.as_ref())?
             {
                 let changed = ChangedKey { prefix: prefix_of(&secret), caller: &caller, replaces: Some(prefix) };
-                let is_recorded = change.record(&changed);
+                if !change.record(&changed) {
+                    let unreadable = |error| KeyFileError::Unreadable { file: file.clone(), error };
+                    let texts = before.and_then(|before| Ok((before, std::fs::read_to_string(file)?)));
+                    let restored = texts
+                        .map_err(unreadable)
+                        .and_then(|(before, after)| auth::restore_key_file(file, &before, &after));
+                    return Err(change.undone(&changed, restored));
+                }
                 let (expires, file) = (rotation.expires, file.clone());
-                return Ok(NewKey { secret, caller, expires, file, is_recorded, replaced: Some(previous) });
+                return Ok(NewKey { secret, caller, expires, file, is_recorded: true, replaced: Some(previous) });
             }
         }
         Err(self.absence_of(prefix))

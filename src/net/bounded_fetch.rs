@@ -4,12 +4,9 @@ use super::{
     AddressPolicy, FetchError, NetworkConfig, dns::resolve_host_at_some_port, install_crypto_provider,
     system_authorities::SystemVerifier,
 };
-use crate::values::{ByteSize, ConfigDuration, is_loopback_host};
+use crate::values::{ByteSize, ConfigDuration, PemContent, is_loopback_host, read_pem_file};
 use reqwest::{Url, dns, header, redirect};
-use rustls::{
-    ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, pem::PemObject},
-};
+use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer};
 use std::{path::Path, sync::Arc};
 
 /// Limits of one fetch.
@@ -53,9 +50,11 @@ pub(super) fn merge_authorities(
     config: &NetworkConfig,
 ) -> Result<reqwest::ClientBuilder, Vec<String>> {
     let Some(path) = &config.ca else { return Ok(builder) };
-    let unusable = |reason: String| vec![format!("ca: {} cannot be used ({reason})", path.display())];
-    let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
-    let authorities = reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error_chain(&error)))?;
+    let certificates = read_pem_file::<CertificateDer<'_>>(path, PemContent::Certificates);
+    let unusable = |_| vec![format!("ca: {} cannot be used (it has a certificate that cannot be read)", path.display())];
+    let certificates = certificates.map_err(|problem| vec![format!("ca: {problem}")])?;
+    let authorities = certificates.iter().map(|certificate| reqwest::Certificate::from_der(certificate));
+    let authorities = authorities.collect::<Result<Vec<_>, _>>().map_err(unusable)?;
     Ok(builder.tls_certs_merge(authorities))
 }
 
@@ -64,13 +63,12 @@ pub(super) fn merge_authorities(
 /// # Errors
 /// The file cannot be used.
 pub(super) fn add_authorities(roots: &mut RootCertStore, field: &str, path: &Path) -> Result<(), String> {
-    let unusable = |reason: String| format!("{field}: {} cannot be used ({reason})", path.display());
-    let before = roots.len();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(error_chain(&error)))? {
-        let certificate = certificate.map_err(|error| unusable(error_chain(&error)))?;
-        roots.add(certificate).map_err(|error| unusable(error_chain(&error)))?;
+    let certificates = read_pem_file::<CertificateDer<'_>>(path, PemContent::Certificates);
+    for certificate in certificates.map_err(|problem| format!("{field}: {problem}"))? {
+        let added = roots.add(certificate);
+        added.map_err(|error| format!("{field}: {} cannot be used ({error})", path.display()))?;
     }
-    if roots.len() == before { Err(unusable("it contains no certificate in PEM".to_owned())) } else { Ok(()) }
+    Ok(())
 }
 
 /// Returns the TLS settings of a client that trusts `further` authorities besides the system's.

@@ -1,13 +1,13 @@
 //! The gateway's own signing key: signs agent cards and claims. The public key is published as a JWK Set.
 
 use super::{SignatureAlgorithm, canonical_forms, jws::signing_input, public_key::PublicKey};
+use crate::values::parse_private_key;
 use aws_lc_rs::{
     rand::SystemRandom,
     signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair},
 };
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use p256::{SecretKey, ecdsa::signature::Signer, pkcs8::DecodePrivateKey};
-use rustls_pki_types::{PrivateKeyDer, pem::PemObject};
 use serde_json::{Value, json};
 
 /// The gateway's own signing key.
@@ -40,8 +40,8 @@ impl SigningKey {
     /// # Errors
     /// The key is invalid or of another kind.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
-        let key = PrivateKeyDer::from_pem_slice(pem.as_bytes())
-            .map_err(|_| "must be a private key in PEM (-----BEGIN PRIVATE KEY-----)".to_owned())?;
+        let key = parse_private_key(pem.as_bytes())
+            .map_err(|mistake| format!("must be a private key in PEM (-----BEGIN PRIVATE KEY-----): {mistake}"))?;
         let der = key.secret_der();
         let random = EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_FIXED_SIGNING, der);
         let deterministic = SecretKey::from_pkcs8_der(der).or_else(|_| SecretKey::from_sec1_der(der));

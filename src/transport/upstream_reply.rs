@@ -1,7 +1,11 @@
 //! The reply of an upstream: its head, and a body that is read in chunks at the reader's pace.
 
 use super::{circuit_breaker::InFlightGuard, http::HttpReplyBody, timeouts::CallTimeout};
-use crate::{fault::Fault, trace::ActiveSpan};
+use crate::{
+    fault::Fault,
+    trace::ActiveSpan,
+    values::{FailureRedactor, FailureUnit},
+};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, StatusCode};
 use tokio::sync::mpsc;
@@ -31,6 +35,8 @@ pub struct ReplyBody {
     span: Option<Box<ActiveSpan>>,
     /// What bounds the time of the call, for the fault of a body that takes longer.
     deadline_timeout: Option<CallTimeout>,
+    /// Removes the gateway's secrets from the failures in a body that is forwarded as it arrives.
+    redactor: Option<Box<FailureRedactor>>,
 }
 
 #[derive(Debug)]
@@ -53,7 +59,14 @@ impl ReplyBody {
     /// Creates a body from a channel of non-empty chunks and at most one fault, at the end. The sender bounds the time
     /// of each chunk, and stops when the receiver is dropped.
     pub fn from_channel(chunks: mpsc::Receiver<Result<Bytes, Fault>>) -> Self {
-        Self { peeked: None, source: ReplySource::Channel(chunks), in_flight: None, span: None, deadline_timeout: None }
+        Self {
+            peeked: None,
+            source: ReplySource::Channel(chunks),
+            in_flight: None,
+            span: None,
+            deadline_timeout: None,
+            redactor: None,
+        }
     }
 
     /// Counts the call as in flight until the body is dropped.
@@ -71,8 +84,22 @@ impl ReplyBody {
         self.deadline_timeout = Some(timeout);
     }
 
-    /// The number of bytes that remain, if the agent declared the length.
+    /// Removes the gateway's secrets from the failures in this body, which consists of such units.
+    pub fn redact_failures(&mut self, unit: FailureUnit) {
+        let mut redactor = FailureRedactor::new(unit);
+        if matches!(self.source, ReplySource::None) {
+            let whole = self.peeked.take().map(|whole| [redactor.push(whole), redactor.finish()].concat());
+            self.peeked = whole.map(Bytes::from);
+        } else {
+            self.redactor = Some(Box::new(redactor));
+        }
+    }
+
+    /// The number of bytes that remain, if the agent declared the length. A body that loses secrets has none.
     pub fn length(&self) -> Option<u64> {
+        if self.redactor.is_some() {
+            return None;
+        }
         let peeked = self.peeked.as_ref().map_or(0, |bytes| bytes.len() as u64);
         match &self.source {
             ReplySource::None => Some(peeked),
@@ -88,6 +115,25 @@ impl ReplyBody {
         if let Some(peeked) = self.peeked.take() {
             return Some(Ok(peeked));
         }
+        if self.redactor.is_none() {
+            return self.next_agent_chunk().await;
+        }
+        loop {
+            let chunk = self.next_agent_chunk().await;
+            let redactor = self.redactor.as_mut()?;
+            let redacted = match chunk {
+                Some(Ok(chunk)) => redactor.push(chunk),
+                // Half an event is not passed on.
+                Some(Err(fault)) => return Some(Err(fault)),
+                None => return Some(redactor.finish()).filter(|rest| !rest.is_empty()).map(Ok),
+            };
+            if !redacted.is_empty() {
+                return Some(Ok(redacted));
+            }
+        }
+    }
+
+    async fn next_agent_chunk(&mut self) -> Option<Result<Bytes, Fault>> {
         let chunk = match &mut self.source {
             ReplySource::None => None,
             ReplySource::Channel(chunks) => chunks.recv().await,
@@ -159,6 +205,7 @@ impl From<HttpReplyBody> for ReplyBody {
             in_flight: None,
             span: None,
             deadline_timeout: None,
+            redactor: None,
         }
     }
 }
@@ -171,6 +218,7 @@ impl From<Bytes> for ReplyBody {
             in_flight: None,
             span: None,
             deadline_timeout: None,
+            redactor: None,
         }
     }
 }

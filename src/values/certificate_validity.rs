@@ -21,7 +21,7 @@ impl CertificateValidity {
     /// Why the certificate cannot be parsed.
     pub fn from_der(der: &[u8]) -> Result<Self, String> {
         let (_, certificate) =
-            X509Certificate::from_der(der).map_err(|why| format!("the certificate cannot be parsed ({why})"))?;
+            X509Certificate::from_der(der).map_err(|_| "the certificate cannot be parsed".to_owned())?;
         let validity = certificate.validity();
         Ok(Self { not_before: validity.not_before.timestamp(), not_after: validity.not_after.timestamp() })
     }

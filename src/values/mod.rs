@@ -1,8 +1,9 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, ranges of addresses, globs, paths
 //! and references to secrets. Also the formats that several modules read and write: strict JSON, percent-encoding,
-//! `Accept`, HTTP dates, server-sent events, hosts, paths, entity tags, SHA-256, the validity of certificates, answers of stores, counts of what
-//! clients hold, and characters that deceive readers. And the secrets that the gateway holds, which are removed from logs and answers. Only
-//! [`SecretRef::load`], [`FileStamp::read`] and [`CertificateValidity::of_file`] do I/O.
+//! `Accept`, HTTP dates, server-sent events, hosts, paths, entity tags, SHA-256, PEM, the validity of certificates, answers
+//! of stores, counts of what clients hold, and characters that deceive readers. And the secrets that the gateway holds,
+//! which are removed from logs and answers. Only [`SecretRef::load`], [`FileStamp::read`], [`read_pem_file`],
+//! [`read_private_key`] and [`CertificateValidity::of_file`] do I/O.
 
 mod accept_header;
 mod address_range;
@@ -18,6 +19,7 @@ mod deceptive_text;
 mod duration;
 mod etag;
 mod event_reader;
+mod failure_redaction;
 mod file_stamp;
 mod glob;
 mod host_name;
@@ -26,6 +28,7 @@ pub mod json;
 mod keyed_counts;
 mod known_secrets;
 mod max_share;
+mod pem_file;
 mod percent_encoding;
 mod random_id;
 mod rate;
@@ -34,6 +37,7 @@ mod sha256;
 mod store_answer;
 mod unix_time;
 mod url_path;
+mod url_query;
 
 pub use accept_header::AcceptHeader;
 pub use address_range::AddressRange;
@@ -49,6 +53,7 @@ pub use deceptive_text::is_deceptive;
 pub use duration::ConfigDuration;
 pub use etag::etag;
 pub use event_reader::{EventReader, ServerSentEvent};
+pub use failure_redaction::{FailureRedactor, FailureUnit};
 pub use file_stamp::FileStamp;
 pub use glob::Glob;
 pub use host_name::{host_without_port, is_loopback_authority, is_loopback_host, parse_ip_literal, strip_brackets};
@@ -56,6 +61,7 @@ pub use http_date::{format_http_date, parse_http_date, parse_retry_after};
 pub use keyed_counts::{CountedHold, KeyedCounts};
 pub use known_secrets::{contains_known_secret, redact_known_secrets, register_secret, register_token};
 pub use max_share::MaxShare;
+pub use pem_file::{PemContent, parse_private_key, read_pem_file, read_private_key};
 pub use percent_encoding::{
     decode_octet, form_decode, form_pairs, percent_decode, percent_encode, percent_encode_field,
     percent_encode_fragment, percent_encode_list_item,
@@ -67,6 +73,7 @@ pub use sha256::{encode_hex, sha256};
 pub use store_answer::StoreAnswer;
 pub use unix_time::unix_time;
 pub use url_path::{join_path, path_below};
+pub use url_query::hide_query_values;
 
 /// Implements `Deserialize` and `JsonSchema` for a type that is written as one string.
 macro_rules! impl_string_deserialize_and_schema {

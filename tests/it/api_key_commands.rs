@@ -306,3 +306,56 @@ fn r28_commands_at_the_same_time_lose_no_key() {
         stored(folder.path(), key);
     }
 }
+
+#[test]
+fn r28_a_new_key_follows_no_link_and_leaves_a_file_that_other_users_cannot_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let new = |name: &str| run(folder.path(), &["new", "--file", name, "--caller", "team-a"]);
+    std::fs::write(path("victim"), "").unwrap();
+    std::os::unix::fs::symlink("victim", path("link")).unwrap();
+    std::os::unix::fs::symlink("absent", path("dangling")).unwrap();
+    for name in ["link", "dangling"] {
+        let output = new(name);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && message.contains("symbolic link"), "{name}: {message}");
+        assert!(output.stdout.is_empty(), "no key is printed");
+    }
+    assert_eq!(std::fs::read_to_string(path("victim")).unwrap(), "");
+    assert!(!path("absent").exists());
+    std::fs::write(path("open"), "").unwrap();
+    std::fs::set_permissions(path("open"), std::fs::Permissions::from_mode(0o644)).unwrap();
+    for name in ["open", "fresh"] {
+        assert!(new(name).status.success());
+        assert_eq!(std::fs::metadata(path(name)).unwrap().permissions().mode() & 0o777, 0o600, "{name}");
+    }
+}
+
+#[test]
+fn r101_a_key_whose_entry_does_not_reach_the_disk_is_not_printed_and_not_left_in_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let config = "listeners: [{address: '127.0.0.1:0'}]\nagents: {sources: [agents.json]}\nauth: {api_keys: {files: [keys.jsonl]}}\naudit: {file: audit.log}\n";
+    std::fs::write(path("gatepost.yaml"), config).unwrap();
+    std::fs::write(path("agents.json"), "[]").unwrap();
+    let new = ["new", "-c", "gatepost.yaml", "--caller", "team-a"];
+    let keys: Vec<String> = (0..8).map(|_| expect_output(folder.path(), &new)).collect();
+    let stored_before = std::fs::read_to_string(path("keys.jsonl")).unwrap();
+    let blocks = std::fs::metadata(path("audit.log")).unwrap().len() / 512;
+    assert!((stored_before.len() as u64) < (blocks - 1) * 512, "only the audit log is at the limit");
+    // A limit on the size of files, which fails as a full disk does.
+    let limited = |args: &[&str]| {
+        let program = env!("CARGO_BIN_EXE_gatepost");
+        let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" key \"$@\"");
+        Command::new("sh").current_dir(folder.path()).args(["-c", &script, program]).args(args).output().unwrap()
+    };
+    for args in [&new[..], &["rotate", "-c", "gatepost.yaml", prefix(&keys[0])]] {
+        let output = limited(args);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && message.contains("audit log"), "{args:?}: {message}");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("gp_"), "{args:?} prints a key");
+        assert_eq!(std::fs::read_to_string(path("keys.jsonl")).unwrap(), stored_before, "{args:?}");
+    }
+    // With space on the disk the same commands work.
+    expect_output(folder.path(), &new);
+}

@@ -39,6 +39,45 @@ const ALLOWED: [&[(&str, &str)]; 5] = [
 ];
 
 #[tokio::test]
+async fn r88_a_page_whose_name_resolves_to_this_machine_reaches_no_open_agent() {
+    let agent = Agent::echo().await;
+    let open = document_with(&agent, "open", &json!({"type": "none"}));
+    let section = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [open], api: {routes: [{methods: [GET, POST], path: /**}]}}\n";
+    let gate = gateway().document(open).access(OPEN).section(section).section("tasks: {}\n").start().await;
+    let requests = [
+        ("POST", "/agents/open/invoke"),
+        ("POST", "/agents/open/api/x"),
+        ("GET", "/agents/open/api/x"),
+        ("POST", "/pipelines/invoke"),
+        ("GET", "/agents"),
+    ];
+    let client = reqwest::Client::new();
+    for (method, path) in requests {
+        let request = async |host: &str, fields: &[(&str, &str)]| {
+            let request = client.request(method.parse().unwrap(), gate.url(path)).json(&json!({})).header("host", host);
+            send_with(request, fields).await
+        };
+        for fields in [
+            &[("origin", "http://evil.example:8080")][..],
+            &[("referer", "http://evil.example:8080/")],
+            &[("user-agent", "Mozilla/5.0")],
+        ] {
+            let refused = request("evil.example:8080", fields).await;
+            assert_eq!(refused.status, 403, "{method} {path} {fields:?}: {}", refused.text());
+        }
+        let own = format!("localhost:{}", gate.address().port());
+        let origin = format!("http://{own}");
+        let own_page = request(&own, &[("origin", &origin), ("user-agent", "Mozilla/5.0")]).await;
+        assert_ne!(own_page.status, 403, "{method} {path}: {}", own_page.text());
+    }
+    let calls = agent.call_count();
+    let keyed = client.post(gate.url("/agents/open/invoke")).json(&json!({})).header("host", "evil.example:8080");
+    let keyed = keyed.header("x-api-key", gate.key("team-a"));
+    let answer = send_with(keyed, &[("origin", "http://evil.example:8080")]).await;
+    assert_eq!((answer.status, agent.call_count()), (200, calls + 1), "a page that sends a key needs no name");
+}
+
+#[tokio::test]
 async fn r88_pages_of_other_origins_may_not_use_what_a_browser_brings_by_itself() {
     let agent = Agent::echo().await;
     let authority = CertificateAuthority::new("authority");

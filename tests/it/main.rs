@@ -7,6 +7,8 @@ mod agent_api;
 mod agent_api_openapi;
 mod agent_api_paths;
 mod agent_api_websockets;
+mod agent_cards;
+mod agent_failures_with_secrets;
 mod agents;
 mod api_key_commands;
 #[path = "../attacks/mod.rs"]
@@ -60,6 +62,7 @@ mod openai_agents;
 mod openai_api;
 mod overload;
 mod pipelines;
+mod private_keys;
 mod readiness;
 mod readme;
 mod readme_claims;

@@ -134,17 +134,24 @@ async fn r40_an_error_of_json_rpc_or_a2a_is_a_failure_of_its_step_and_no_input_o
     let echo = Agent::echo().await;
     let build = gateway().agent("ok", &ok).agent("failed", &failed).agent("a2a", &a2a).agent("stated", &stated);
     let gate = build.agent("events", &events).agent("echo", &echo).start().await;
-    for agent in ["ok", "failed", "a2a", "stated", "events"] {
+    for (agent, status, code) in [
+        ("ok", 502, "AgentError"),
+        ("failed", 500, "AgentError"),
+        ("a2a", 404, "CapabilityNotFound"),
+        ("stated", 502, "AgentError"),
+        ("events", 502, "AgentError"),
+    ] {
         for steps in [json!([{"agent": agent}, {"agent": "echo"}]), json!([{"agent": agent}])] {
             let answer = run(&gate, steps, json!({"text": "x"})).await;
-            let error = answer.expect_fault(502, "AgentError");
+            let error = answer.expect_fault(status, code);
             assert_eq!(error["step"], json!({"index": 0, "agent": agent, "steps_run": 0}), "{error}");
             answer.assert_hides(&["/srv"]);
         }
     }
     assert_eq!(echo.call_count(), 0);
     // A client of the protocol reads the error itself.
-    let direct = send(gate.post("/agents/ok/invoke").json(&json!({"text": "x"}))).await;
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "x"});
+    let direct = send(gate.post("/agents/ok/invoke").json(&request)).await;
     assert_eq!((direct.status, direct.json()), (200, rpc_error));
 }
 

@@ -145,24 +145,29 @@ async fn r96_a_failed_task_has_the_error_code_without_internals_of_the_agent() {
 #[tokio::test]
 async fn r40_r79_a_task_whose_agent_reports_an_error_in_its_protocols_form_failed_and_has_the_answer() {
     let rpc_error = json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32000, "message": "no such order"}});
-    let a2a_error = json!({"error": {"code": 404, "status": "NOT_FOUND", "message": "m"}});
     let events = "data: one\n\nevent: error\ndata: boom\n\n";
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
     let rpc = Agent::with_steps(json_response(&rpc_error)).await;
-    let a2a = Agent::with_steps(http_response("404 Not Found", "application/json", &a2a_error.to_string())).await;
     let stream = Agent::with_steps(vec![write(format!("{head}{events}")), Step::Close]).await;
-    let gate = gateway_with_tasks("").agent("rpc", &rpc).agent("a2a", &a2a).agent("stream", &stream).start().await;
-    for (agent, status, result) in
-        [("rpc", 200, rpc_error.clone()), ("a2a", 404, a2a_error), ("stream", 200, json!(events))]
-    {
-        let path = task_path(&call_with_prefer(&gate, agent, "respond-async").await);
+    let gate = gateway_with_tasks("").agent("rpc", &rpc).agent("stream", &stream).start().await;
+    // The error answers a request of JSON-RPC.
+    let call = async |agent: &str, prefer: &str| {
+        let call = gate.post(&format!("/agents/{agent}/invoke")).header("prefer", prefer);
+        send(call.json(&json!({"jsonrpc": "2.0", "id": 1, "method": "x"}))).await
+    };
+    for (agent, status, result) in [("rpc", 200, rpc_error.clone()), ("stream", 200, json!(events))] {
+        let path = task_path(&call(agent, "respond-async").await);
         let task = wait_for_status(&gate, &path, "failed").await;
         assert_eq!(task["error"]["code"], "AgentError", "{agent}: {task}");
         assert_eq!((&task["statusCode"], &task["result"]), (&json!(status), &result), "{agent}: {task}");
     }
     // A caller that waits reads the answer, as without a task.
-    let waited = call_with_prefer(&gate, "rpc", "wait=20").await;
+    let waited = call("rpc", "wait=20").await;
     assert_eq!((waited.status, waited.json()), (200, rpc_error));
+    // Any other caller reads an error of the gateway, and the task has no answer.
+    let path = task_path(&call_with_prefer(&gate, "rpc", "respond-async").await);
+    let task = wait_for_status(&gate, &path, "failed").await;
+    assert!(task["error"]["code"] == "AgentError" && task["result"].is_null(), "{task}");
 }
 
 #[tokio::test]

@@ -12,11 +12,12 @@ use super::{
 };
 use crate::{
     admin::admin_state::AdminState,
+    agent::escaped_caller_id,
     audit::{AuditAction, AuditEntry},
     auth::Caller,
     fault::{Fault, FaultCode},
     net::FetchClient,
-    values::Secret,
+    values::{Glob, Secret},
 };
 use arc_swap::ArcSwap;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -115,8 +116,16 @@ impl AccessInForce {
         if caller.is_anonymous() {
             return None;
         }
+        // The client's name may spell the pattern for a user of another client, so that a pattern with `*` is compared
+        // with the spelling in which it cannot. No exact pattern for a user equals an id.
+        let escaped_id = escaped_caller_id(&caller.id);
+        let is_named = |pattern: &Glob| {
+            pattern.matches(&escaped_id)
+                || pattern.matches(&caller.owner_key)
+                || (pattern.is_exact() && pattern.matches(&caller.id))
+        };
         let rules = self.config()?.roles.iter().filter(|rule| {
-            rule.callers.iter().any(|pattern| pattern.matches(&caller.id) || pattern.matches(&caller.owner_key))
+            rule.callers.iter().any(is_named)
                 || rule.groups.iter().any(|pattern| caller.groups.iter().any(|group| pattern.matches(group)))
         });
         rules.map(|rule| rule.role).max()

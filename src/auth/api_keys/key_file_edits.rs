@@ -241,8 +241,39 @@ pub fn append_api_key(path: &Path, line: &str) -> Result<(), KeyFileError> {
         file.read_exact(&mut last).map_err(write_error)?;
     }
     let separator = if last == [b'\n'] { "" } else { "\n" };
-    file.write_all(format!("{separator}{line}\n").as_bytes()).map_err(write_error)?;
-    file.sync_all().map_err(write_error)
+    let length = file.metadata().map_err(write_error)?.len();
+    let written = file.write_all(format!("{separator}{line}\n").as_bytes()).and_then(|()| file.sync_all());
+    // A full disk may have taken a part of the line, or even the whole line.
+    written.map_err(|why| {
+        let _ = file.set_len(length);
+        write_error(why)
+    })
+}
+
+/// Removes the line that was appended last, if it still is the last. Needs no space on the disk.
+///
+/// # Errors
+/// The file cannot be changed, or ends with another line.
+pub fn retract_api_key(path: &Path, line: &str) -> Result<(), KeyFileError> {
+    let locked = LockedKeyFile::open_to_replace(path).map_err(|why| KeyFileError::unwritable(path, why))?;
+    let text = read_text(path, &locked.file)?;
+    let Some(rest) = text.strip_suffix('\n').and_then(|text| text.strip_suffix(line)) else {
+        return Err(KeyFileError::Refused("the key is not the last one of its file any more".to_owned()));
+    };
+    let shortened = locked.file.set_len(rest.len() as u64).and_then(|()| locked.file.sync_all());
+    shortened.map_err(|why| KeyFileError::unwritable(path, why))
+}
+
+/// Gives a file its text `before` a change back, if nothing but the change, which led to `after`, was made.
+///
+/// # Errors
+/// The file cannot be replaced, or has changed again.
+pub fn restore_key_file(path: &Path, before: &str, after: &str) -> Result<(), KeyFileError> {
+    let locked = LockedKeyFile::open_to_replace(path).map_err(|why| KeyFileError::unwritable(path, why))?;
+    if read_text(path, &locked.file)? != after {
+        return Err(KeyFileError::Refused("the file was changed again".to_owned()));
+    }
+    locked.replace(before).map_err(|why| KeyFileError::unwritable(path, why))
 }
 
 /// Applies `edit` to each key of a file, and replaces the file if a key changed. Returns the number of changed keys.

@@ -1,6 +1,6 @@
 //! A key file that a command has locked. The folder is opened once and the file is found in it by its name, so that the
 //! file that is replaced is the one that was locked, also if a user changes the path meanwhile. Symbolic links that were
-//! there before are followed.
+//! there before are followed, except by commands that add a key.
 
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, statat, unlinkat};
 use std::{
@@ -24,7 +24,17 @@ impl LockedKeyFile {
     /// # Errors
     /// The file cannot be opened.
     pub(super) fn open_to_append(path: &Path) -> io::Result<Self> {
-        Self::open(path, OFlags::RDWR | OFlags::APPEND | OFlags::CREATE)
+        // A link may lead a command of an administrator to the file of another user.
+        if path.is_symlink() {
+            return Err(io::Error::other("it is a symbolic link (name the file itself)"));
+        }
+        let opened = Self::open(path, OFlags::RDWR | OFlags::APPEND | OFlags::CREATE)?;
+        let mode = opened.file.metadata()?.mode();
+        // Rights of a group may be meant for the gateway; with those of others, the file was created carelessly.
+        if mode & 0o007 != 0 {
+            opened.file.set_permissions(Permissions::from_mode(0o600))?;
+        }
+        Ok(opened)
     }
 
     /// Opens a file that is replaced.

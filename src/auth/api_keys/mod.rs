@@ -11,7 +11,8 @@ mod locked_key_file;
 pub(super) use api_key_authenticator::ApiKeyAuthenticator;
 pub use key_file_edits::{
     ApiKeyListing, ApiKeyState, InvalidKeyLine, KeyRotation, RotatedKey, append_api_key, disable_api_keys,
-    invalid_key_lines, list_api_keys, revoke_disabled_key, rotate_api_key, visit_api_keys,
+    invalid_key_lines, list_api_keys, restore_key_file, retract_api_key, revoke_disabled_key, rotate_api_key,
+    visit_api_keys,
 };
 pub use key_file_error::KeyFileError;
 pub use key_generation::{NewApiKey, generate_api_key};

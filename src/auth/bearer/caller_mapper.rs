@@ -4,7 +4,7 @@
 
 use super::claims::{TokenClaims, string_list};
 use crate::{
-    agent::{AuthenticationMethod, user_owner_key},
+    agent::{AuthenticationMethod, client_name_in_id, user_owner_key},
     auth::{
         authenticator::InvalidCredential,
         build_context::BuildContext,
@@ -67,8 +67,8 @@ impl CallerMapper {
         })?;
         let prefix = AuthenticationMethod::Bearer.caller_id_prefix();
         let id: Arc<str> = match &self.label {
-            Some(label) => format!("{prefix}{label}/{name}").into(),
-            None => format!("{prefix}{name}").into(),
+            Some(label) => format!("{prefix}{label}/{}", client_name_in_id(name)).into(),
+            None => format!("{prefix}{}", client_name_in_id(name)).into(),
         };
         let groups = self.groups(claims)?;
         Ok(Arc::new(Caller {

@@ -30,8 +30,26 @@ use agent_card_builder::AgentCardBuilder;
 use gateway_card::GatewayCardBuilder;
 use serde_json::{Map, Value};
 
+/// The members of a card that describe credentials.
+const SECURITY_MEMBERS: [&str; 3] = ["securitySchemes", "security", "securityRequirements"];
+
 /// Media types of a card; the first is the default.
 pub(super) const CARD_MEDIA_TYPES: &[&str] = &[media_types::JSON, "application/a2a+json"];
+
+/// Replaces what a card of any version says of credentials by what callers of the agent need at the gateway.
+pub(super) fn set_card_security(agent: &Agent, credentials: &AcceptedCredentials, card: &mut Map<String, Value>) {
+    let own = AgentCard::default().with_credentials_and_defaults(credentials, Some(agent));
+    let is_v1 = card.contains_key("supportedInterfaces");
+    let mut own = if is_v1 { v1::card_members(&own, credentials) } else { v03::card_members(&own, credentials) };
+    for name in SECURITY_MEMBERS {
+        card.remove(name);
+        card.extend(own.remove_entry(name));
+    }
+    let skills = card.get_mut("skills").and_then(Value::as_array_mut).into_iter().flatten();
+    for skill in skills.filter_map(Value::as_object_mut) {
+        SECURITY_MEMBERS.iter().for_each(|name| drop(skill.remove(*name)));
+    }
+}
 
 /// The card version of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

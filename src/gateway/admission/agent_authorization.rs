@@ -158,6 +158,14 @@ impl AgentAuthorization<'_> {
         self.page_request(context).check_ambient_access(caller)
     }
 
+    /// Refuses browsers that reach the gateway by a name of another page, where no credential of the page counts.
+    ///
+    /// # Errors
+    /// 403.
+    pub(in crate::gateway) fn check_host(&self, context: &CallerContext<'_>, caller: &Caller) -> Result<()> {
+        self.page_request(context).check_host(caller)
+    }
+
     /// Refuses pages that may not reach agents on this machine, if the agent is one of them.
     ///
     /// # Errors
@@ -171,6 +179,8 @@ impl AgentAuthorization<'_> {
             cors: self.config.cors.as_ref(),
             headers: context.headers,
             is_secure: context.is_secure,
+            is_on_this_machine: context.address.to_canonical().is_loopback(),
+            api_hosts: &self.config.api_hosts,
             forwarded_host: context.forwarded_host,
             external_url: self.config.directory.base_url(),
         }

@@ -25,6 +25,7 @@ use crate::{
         delegation::ChainHop,
         gateway_state::{ConfigSnapshot, Gateway},
         requested_version::{CompiledVersion, RequestedVersion, declares_version_input},
+        response::ReadErrors,
         route::{CompiledOperation, Route},
     },
     limit::{LatencySample, Permit, RateLimitStatus, ShadowHolds},
@@ -35,10 +36,11 @@ use crate::{
 };
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
+use memchr::memmem::Finder;
 use std::{
     net::IpAddr,
     num::NonZeroU32,
-    sync::{Arc, OnceLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
 /// The admission of the calls of one configuration.
@@ -64,6 +66,8 @@ pub(in crate::gateway) struct Admitted {
     delegation_chain: Option<HeaderValue>,
     caller_headers: Vec<(HeaderName, HeaderValue)>,
     permit: Permit,
+    /// Whether the input is a request of JSON-RPC, or consists of messages.
+    reads_json_rpc: bool,
     /// What is called instead of the agent's endpoints.
     upstream: Option<transport::UpstreamSet>,
     /// The call in the concurrency limits in shadow mode.
@@ -272,6 +276,7 @@ impl AdmissionPipeline<'_> {
             delegation_chain: authorized.delegation_chain,
             caller_headers: authorized.caller_headers,
             permit,
+            reads_json_rpc: may_be_json_rpc(&input),
             upstream: authorized.upstream,
             _shadow: shadow,
         };
@@ -360,8 +365,11 @@ impl AdmissionPipeline<'_> {
         record.begin_step(DecisionStep::LoadShedding);
         self.check_load(record, &caller)?;
         record.begin_step(DecisionStep::WebPage);
+        let authorization = AgentAuthorization { gateway: self.gateway, config: self.config };
         if access.changes_state {
-            AgentAuthorization { gateway: self.gateway, config: self.config }.check_page(&context, &caller)?;
+            authorization.check_page(&context, &caller)?;
+        } else {
+            authorization.check_host(&context, &caller)?;
         }
         let limits = &self.gateway.limits;
         record.begin_step(DecisionStep::RateLimits);
@@ -388,6 +396,17 @@ impl AdmissionPipeline<'_> {
             buffered_input,
             unenforced_violations: None,
         }
+    }
+}
+
+/// Returns whether an input is a request of JSON-RPC, as far as it was read, or consists of messages that follow.
+fn may_be_json_rpc(input: &CallInput) -> bool {
+    static MEMBER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"jsonrpc\""));
+    match input {
+        // The handshake of a WebSocket.
+        CallInput::Complete(bytes) if bytes.is_empty() => true,
+        CallInput::Complete(bytes) | CallInput::Streamed(bytes) => MEMBER.find(bytes).is_some(),
+        CallInput::Batch(items) => items.iter().any(|(item, _)| MEMBER.find(item).is_some()),
     }
 }
 
@@ -426,6 +445,11 @@ impl Admitted {
     /// Returns the operation that is called.
     pub(in crate::gateway) fn operation(&self) -> &CompiledOperation {
         self.route.operation(self.operation)
+    }
+
+    /// Returns which protocols' errors the caller reads itself at this agent.
+    pub(in crate::gateway) fn read_errors(&self) -> ReadErrors {
+        ReadErrors { json_rpc: self.reads_json_rpc, a2a: self.route.has_agent_card }
     }
 
     /// Returns the version that is called, if the agent has versions.

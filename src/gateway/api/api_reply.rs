@@ -1,7 +1,13 @@
 //! The response to a request for an agent's API: status and body as they are; without the addresses and cookies of the
 //! agent's server.
 
-use super::{api_target::AgentApi, json_url_rewrite::rewrite_urls, public_url::public_url, url_mapping::UrlMapping};
+use super::{
+    agent_card::{CardRestriction, is_card_path},
+    api_target::AgentApi,
+    json_url_rewrite::rewrite_urls,
+    public_url::public_url,
+    url_mapping::UrlMapping,
+};
 use crate::{
     fault::{Fault, FaultCode},
     gateway::{
@@ -44,13 +50,20 @@ impl ApiResponder<'_, '_> {
             let fault = Fault::new(FaultCode::AgentError, "The agent's API reports an error").with_detail(detail);
             self.exchange.call.record_agent_error(Some(fault));
         }
-        if self.rewrites(&reply) {
+        let is_card = self.api.has_card
+            && reply.status.is_success()
+            && self.exchange.session.head().method != Method::HEAD
+            && is_card_path(&self.request.path);
+        if is_card || self.rewrites(&reply) {
             let max_bytes = self.api.max_rewrite;
             let BodyPrefix { bytes, complete } = self.read_document(&mut reply, &mut pump, max_bytes).await?;
             if complete {
-                let body = self.rewrite(bytes).await?;
+                let body = self.rewrite(bytes, is_card).await?;
                 drop_validators(&mut headers);
                 return self.respond_whole(reply.status, headers, body).await;
+            }
+            if is_card {
+                return Err(unreadable_card("it is longer than api.max_rewrite").into());
             }
         }
         if reply.body.length().is_some_and(|length| length <= MAX_WHOLE as u64) {
@@ -88,19 +101,29 @@ impl ApiResponder<'_, '_> {
 
     /// Returns a document with the URLs for callers. A large one is rewritten on a thread of its own, so that it delays no
     /// other call.
-    async fn rewrite(&self, document: Bytes) -> Result<Bytes, Fault> {
+    async fn rewrite(&self, document: Bytes, is_card: bool) -> Result<Bytes, Fault> {
         let (api, public) = (Arc::clone(self.api), public_url(self.exchange, self.request));
+        let (config, route) = (Arc::clone(self.exchange.config), Arc::clone(self.admitted.agent_route()));
         let is_large = document.len() > MAX_INLINE_REWRITE;
         let rewrite = move || {
             let mapping = api.url_mapping(&public);
             let rewritten = rewrite_urls(&document, &api.url_pointers, &|url| mapping.map_absolute(url));
-            rewritten.map_or(document, Bytes::from)
+            let mapped = rewritten.map_or(document, Bytes::from);
+            if !api.has_card || mapped.is_empty() {
+                return Ok(mapped);
+            }
+            let restriction = CardRestriction { directory: &config.directory, agent: &route.agent, public: &public };
+            match restriction.restrict(&mapped, is_card) {
+                Some(restricted) => Ok(Bytes::from(restricted)),
+                None if is_card => Err(unreadable_card("it is not a JSON object")),
+                None => Ok(mapped),
+            }
         };
         if !is_large {
-            return Ok(rewrite());
+            return rewrite();
         }
         let rewritten = tokio::task::spawn_blocking(rewrite).await;
-        rewritten.map_err(|why| Fault::from(FaultCode::Internal).with_detail(why))
+        rewritten.map_err(|why| Fault::from(FaultCode::Internal).with_detail(why))?
     }
 
     /// Reads a body while watching the caller.
@@ -185,6 +208,11 @@ impl ApiResponder<'_, '_> {
             }
         }
     }
+}
+
+/// Returns the fault for a card that may lead past the gateway.
+fn unreadable_card(detail: &'static str) -> Fault {
+    Fault::new(FaultCode::AgentError, "The agent's card cannot be read").with_detail(detail)
 }
 
 /// Removes what describes the agent's own bytes of a body that the gateway changes.

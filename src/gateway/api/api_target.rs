@@ -42,6 +42,8 @@ pub(in crate::gateway) struct AgentApi {
     pub(super) base_path: Box<str>,
     pub(super) session: Option<SessionKey>,
     pub(super) url_pointers: Box<[UrlPointer]>,
+    /// Whether the agent serves its card here, which must not lead past the gateway.
+    pub(super) has_card: bool,
     pub(super) max_rewrite: usize,
     pub(super) max_body_size: Option<ByteSize>,
     /// Of a body that is checked.
@@ -178,6 +180,7 @@ impl AgentApiBuilder<'_> {
             base_path: path_of(&base).path().trim_end_matches('/').into(),
             session,
             url_pointers,
+            has_card: self.config.preset == Some(ApiPreset::A2a),
             max_rewrite: self.config.max_rewrite.get(),
             max_checked_body: self.config.max_checked_body,
             max_body_size: self.config.max_body_size,

@@ -2,6 +2,7 @@
 //! the agent as they are, with authentication, limits and logs as for calls. What passes is decided by
 //! [`ApiRouteTable`](route_table::ApiRouteTable) alone.
 
+mod agent_card;
 mod api_authorization;
 mod api_handler;
 mod api_hosts;

@@ -1,6 +1,7 @@
 //! Patterns of paths: literal segments, `{name}` for one segment, and `**` at the end for the path itself and everything
 //! below it.
 
+use crate::values::is_deceptive;
 use std::sync::Arc;
 
 /// The most characters of a pattern.
@@ -62,10 +63,16 @@ impl PathPattern {
         begins && (self.has_rest || rest.next().is_none())
     }
 
-    /// Returns whether a server that ignores case, or a slash at the end, could take a path for one that matches.
+    /// Returns whether a server could take a path, which has no escapes, for one that matches: servers ignore case and
+    /// slashes, cut off what follows a name or a question mark, and fold characters that look alike.
     pub(super) fn nearly_matches(&self, path: &str) -> bool {
-        let Some(path) = path.strip_prefix('/') else { return false };
-        let mut rest = path.strip_suffix('/').unwrap_or(path).split('/');
+        let folded: String = path.chars().flat_map(fold_character).collect();
+        let cut = folded.split(['?', '#', '&', ';']).next().unwrap_or_default();
+        self.nearly_matches_folded(&folded) || (cut.len() < folded.len() && self.nearly_matches_folded(cut))
+    }
+
+    fn nearly_matches_folded(&self, path: &str) -> bool {
+        let mut rest = path.split('/').filter(|segment| !segment.is_empty());
         let own = self.segments.split_last().filter(|(last, _)| **last == Segment::Literal("".into()));
         let own = own.map_or(&*self.segments, |(_, segments)| segments);
         let begins = own.iter().all(|segment| rest.next().is_some_and(|text| segment.nearly_matches(text)));
@@ -83,6 +90,24 @@ impl PathPattern {
     pub(super) fn has_parameter(&self, name: &str) -> bool {
         self.segments.iter().any(|segment| matches!(segment, Segment::Parameter(own) if **own == *name))
     }
+}
+
+fn continues_name(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, '-' | '_')
+}
+
+/// Returns a character as servers may read it: in lower case, full-width forms as ASCII, and all slashes as one.
+fn fold_character(c: char) -> impl Iterator<Item = char> {
+    let ascii = match c {
+        // U+FF01 to U+FF5E are `!` to `~`.
+        '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
+        '\u{2044}' | '\u{2215}' | '\u{29f8}' | '\u{2216}' | '\u{29f5}' => '/',
+        // Lower case does not fold it.
+        '\u{17f}' => 's',
+        c => c,
+    };
+    let ascii = if ascii == '\\' { '/' } else { ascii };
+    (!is_deceptive(c)).then_some(ascii).into_iter().flat_map(char::to_lowercase)
 }
 
 impl Segment {
@@ -112,7 +137,13 @@ impl Segment {
 
     fn nearly_matches(&self, text: &str) -> bool {
         match self {
-            Self::Literal(literal) => literal.eq_ignore_ascii_case(text),
+            Self::Literal(literal) => {
+                let literal: String = literal.chars().flat_map(fold_character).collect();
+                let is_leading = |c: char| !continues_name(c) && !literal.starts_with(c);
+                let rest = text.trim_start_matches(is_leading).strip_prefix(&*literal);
+                // `keys.json` is `keys` for many frameworks, `keys-public` and `keyring` are other names.
+                rest.is_some_and(|rest| rest.chars().next().is_none_or(|next| !continues_name(next)))
+            }
             Self::Parameter(_) => !text.is_empty(),
         }
     }
@@ -152,6 +183,42 @@ mod tests {
         assert_eq!(pattern.parameter("user", "/apps/a/users/u/sessions"), Some("u"));
         assert_eq!(pattern.parameter("other", "/apps/a/users/u"), None);
         assert!(pattern.has_parameter("app") && !pattern.has_parameter("apps"));
+    }
+
+    #[test]
+    fn what_servers_take_for_a_restricted_path_nearly_matches_and_other_names_do_not() {
+        let pattern = PathPattern::compile("/admin/keys").unwrap();
+        for near in [
+            "/admin/keys.",
+            "/admin/keys.json",
+            "/admin.json/keys",
+            "/admin/keys ",
+            "/admin/ keys",
+            "/admin/keys:",
+            "/admin/keys,",
+            "/admin/keys~",
+            "/admin/keys!",
+            "/admin/keys?",
+            "/admin/keys?a/b",
+            "/admin/keys#/b/c",
+            "/admin/keys&a=b",
+            "/admin/keys&/a",
+            "/admin\u{ff0f}keys",
+            "/admin/\u{ff0f}keys",
+            "/admin\u{2215}keys",
+            "/\u{ff41}dmin/\u{212a}eys",
+            "/admin/key\u{17f}",
+            "/admin/ke\u{200b}ys",
+            "/admin//keys",
+            "/ADMIN/KEYS/",
+        ] {
+            assert!(pattern.nearly_matches(near), "{near}");
+        }
+        for other in
+            ["/admin/keys-public", "/admin/keyring", "/admin/key", "/admin/keys/1", "/admin", "/x/admin/keys", "/"]
+        {
+            assert!(!pattern.nearly_matches(other), "{other}");
+        }
     }
 
     #[test]

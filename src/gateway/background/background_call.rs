@@ -2,7 +2,7 @@
 //! one if it has an idempotency key or becomes a task.
 
 use crate::{
-    fault::{Fault, FaultCode, Result},
+    fault::{CallProgress, Fault, FaultCode, Result},
     gateway::{
         admission::{AdmissionPipeline, AdmissionRecorder as _, Admitted, AdmittedCall, CallInput},
         batch_call::BatchCall,
@@ -12,7 +12,10 @@ use crate::{
         forwarded_query::AgentQuery,
         gateway_state::{ConfigSnapshot, Gateway},
         header_names::CALLBACK_URL,
-        response::{CompleteReply, ReplyValidator, is_message_sequence, redact_reported_card},
+        response::{
+            CompleteReply, ReplyValidator, is_media_type_requested, is_message_sequence, redact_reported_card,
+            unrequested_stream,
+        },
         upstream::{UpstreamHead, UpstreamTarget, gateway_headers, send_upstream, set_json_headers},
     },
     trace::SpanScope,
@@ -95,7 +98,11 @@ impl BackgroundCall {
     /// Makes the call as [`BackgroundCall::run`] does, without the bound on its time.
     pub(in crate::gateway) async fn read_reply(&mut self, max_bytes: usize) -> Result<BackgroundReply> {
         let mut reply = match self.send().await? {
-            BackgroundReply::Streamed(reply) if !is_message_sequence(&reply.headers) => reply,
+            BackgroundReply::Streamed(reply) if is_message_sequence(&reply.headers) => {
+                self.check_is_requested(&reply)?;
+                return Ok(BackgroundReply::Streamed(reply));
+            }
+            BackgroundReply::Streamed(reply) => reply,
             reply => return Ok(reply),
         };
         let BodyPrefix { bytes, complete } = reply.body.peek(max_bytes).await?;
@@ -108,6 +115,18 @@ impl BackgroundCall {
         let mut complete = CompleteReply { status: reply.status, headers: reply.headers, body: bytes };
         redact_reported_card(&self.config.directory, self.admitted.agent_route(), &self.base_url, &mut complete);
         Ok(BackgroundReply::Complete { reply: complete, reported })
+    }
+
+    /// Refuses a stream that the caller did not ask for, where the output is validated.
+    fn check_is_requested(&self, reply: &UpstreamReply) -> Result<()> {
+        let operation = self.admitted.operation();
+        let is_enforced = operation.contract.enforces_output()
+            && reply.status.is_success()
+            && !operation.is_other_output(reply.headers.get(header::CONTENT_TYPE));
+        if is_enforced && !is_media_type_requested(&self.headers, &reply.headers) {
+            return Err(unrequested_stream().with_progress(CallProgress::PossiblySent));
+        }
+        Ok(())
     }
 
     /// Sends the input; a batch returns a complete reply.

@@ -3,7 +3,7 @@
 //! with an API key or a bearer token need no check, because a page cannot send these headers to another origin without a
 //! preflight.
 
-use super::cors_policy::CorsPolicy;
+use super::{super::api::ApiHosts, cors_policy::CorsPolicy};
 use crate::{
     agent::AuthenticationMethod,
     auth::Caller,
@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// Fetch Metadata: how the page that causes a request relates to its target. Pages cannot set it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// A request that may come from a web page.
 #[derive(Clone, Copy)]
@@ -22,6 +23,10 @@ pub(in crate::gateway) struct PageRequest<'a> {
     pub(in crate::gateway) headers: &'a HeaderMap,
     /// Whether the client reached the gateway over TLS.
     pub(in crate::gateway) is_secure: bool,
+    /// Whether the client is on this machine, whose browser trusts names that resolve to it.
+    pub(in crate::gateway) is_on_this_machine: bool,
+    /// The hosts at which agents' own APIs are.
+    pub(in crate::gateway) api_hosts: &'a ApiHosts,
     /// The host that the client requested of a trusted proxy, which may have sent another one in `Host`.
     pub(in crate::gateway) forwarded_host: Option<&'a str>,
     /// The configured URL of the gateway.
@@ -34,8 +39,8 @@ impl PageRequest<'_> {
     /// # Errors
     /// 403.
     pub(in crate::gateway) fn check_ambient_access(&self, caller: &Caller) -> Result<()> {
-        let is_ambient = matches!(caller.method, AuthenticationMethod::Anonymous | AuthenticationMethod::Mtls);
-        if !is_ambient || !self.is_from_foreign_page() {
+        self.check_host(caller)?;
+        if !is_ambient(caller) || !self.is_from_foreign_page() {
             return Ok(());
         }
         let fault = Fault::new(
@@ -45,6 +50,32 @@ impl PageRequest<'_> {
         Err(fault
             .with_detail("a page of an origin that is not in cors.allowed_origins")
             .with_setting("cors.allowed_origins"))
+    }
+
+    /// Refuses a request of a browser on this machine for a name that is not the gateway's, if it has no credential that
+    /// a page sends: the name may be that of a page, which resolves to this machine (DNS rebinding), and whose requests
+    /// then have one origin with the gateway.
+    ///
+    /// # Errors
+    /// 403.
+    pub(in crate::gateway) fn check_host(&self, caller: &Caller) -> Result<()> {
+        if self.is_secure || !self.is_on_this_machine || !is_ambient(caller) {
+            return Ok(());
+        }
+        if !self.is_from_browser() || self.has_own_host() {
+            return Ok(());
+        }
+        let message = "The Host header is not a name of this gateway";
+        let detail =
+            "a request of a browser on this machine (add the name to cors.allowed_hosts if it is the gateway's)";
+        Err(Fault::new(FaultCode::PermissionDenied, message).with_detail(detail).with_setting("cors.allowed_hosts"))
+    }
+
+    /// Whether a browser sent the request. Requests of one origin may lack `Origin`, and plain HTTP lacks Fetch Metadata.
+    fn is_from_browser(&self) -> bool {
+        let names_page = [header::ORIGIN, header::REFERER, SEC_FETCH_SITE, SEC_FETCH_MODE];
+        names_page.iter().any(|name| self.headers.contains_key(name))
+            || self.headers.get(header::USER_AGENT).is_some_and(|agent| agent.as_bytes().starts_with(b"Mozilla/"))
     }
 
     /// For agents on this machine, refuses pages whose origin is not allowed, and `Host` names that are not the
@@ -87,6 +118,7 @@ impl PageRequest<'_> {
             is_loopback_authority(host)
                 || parse_ip_literal(host_without_port(host)).is_some()
                 || self.cors.is_some_and(|cors| cors.is_allowed_host(host))
+                || self.api_hosts.agent_at(Some(host)).is_some()
                 || self.external_url.is_some_and(|url| {
                     let authority = url.split_once("://").map_or(url, |(_, authority)| authority);
                     host_without_port(authority).eq_ignore_ascii_case(host_without_port(host))
@@ -119,6 +151,11 @@ impl PageRequest<'_> {
         host.is_some_and(|host| is_origin_of_host(origin, host))
             || self.cors.is_some_and(|cors| cors.is_allowed_origin(origin))
     }
+}
+
+/// Whether a browser brings what identifies the caller by itself.
+fn is_ambient(caller: &Caller) -> bool {
+    matches!(caller.method, AuthenticationMethod::Anonymous | AuthenticationMethod::Mtls)
 }
 
 /// Whether `origin` is that of pages of `host`; the default port may be left out.
@@ -168,7 +205,15 @@ mod tests {
             map.append(*name, HeaderValue::from_str(value).unwrap());
         }
         let external_url = Some("https://agents.example.com:8443");
-        let request = PageRequest { cors: Some(&cors), headers: &map, is_secure, forwarded_host, external_url };
+        let request = PageRequest {
+            cors: Some(&cors),
+            headers: &map,
+            is_secure,
+            is_on_this_machine: true,
+            api_hosts: &ApiHosts::default(),
+            forwarded_host,
+            external_url,
+        };
         (request.is_from_foreign_page(), request.has_own_host())
     }
 
@@ -215,6 +260,69 @@ mod tests {
         let own_page = &[("host", "127.0.0.1:8080"), ("origin", "http://agents.test")];
         assert!(!page_through_proxy(own_page, false, Some("agents.test")).0);
         assert!(page_through_proxy(own_page, false, Some("evil.example")).0);
+    }
+
+    #[test]
+    fn a_browser_on_this_machine_must_name_the_gateway_unless_its_page_sends_a_credential() {
+        let caller = |method| Caller { method, ..caller_without_rules() };
+        let refused = |headers: &[(&'static str, &str)], method, is_secure: bool, is_on_this_machine: bool| {
+            let map: HeaderMap = headers
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()))
+                .collect();
+            let api_hosts = ApiHosts::default();
+            let (cors, forwarded_host, external_url) = (None, None, Some("https://gate.example"));
+            let headers = &map;
+            let request = PageRequest {
+                cors,
+                headers,
+                is_secure,
+                is_on_this_machine,
+                api_hosts: &api_hosts,
+                forwarded_host,
+                external_url,
+            };
+            request.check_ambient_access(&caller(method)).is_err()
+        };
+        let foreign = ("host", "evil.example:8080");
+        let markers = [
+            ("origin", "http://evil.example:8080"),
+            ("referer", "http://evil.example:8080/page"),
+            ("sec-fetch-site", "same-origin"),
+            ("sec-fetch-mode", "cors"),
+            ("user-agent", "Mozilla/5.0 (X11; Linux x86_64)"),
+        ];
+        for marker in markers {
+            for method in [AuthenticationMethod::Anonymous, AuthenticationMethod::Mtls] {
+                assert!(refused(&[foreign, marker], method, false, true), "{marker:?}");
+                // Over TLS the browser has compared the name with the certificate.
+                assert!(!refused(&[foreign, marker], method, true, true), "{marker:?}");
+                assert!(!refused(&[foreign, marker], method, false, false), "{marker:?}");
+            }
+            for method in [AuthenticationMethod::ApiKey, AuthenticationMethod::Bearer] {
+                assert!(!refused(&[foreign, marker], method, false, true), "{marker:?}");
+            }
+        }
+        let anonymous = AuthenticationMethod::Anonymous;
+        assert!(!refused(&[foreign, ("user-agent", "curl/8.5")], anonymous, false, true));
+        for own in ["localhost:8080", "127.0.0.1:8080", "[::1]:8080", "gate.example"] {
+            let origin = format!("http://{own}");
+            assert!(!refused(&[("host", own), ("origin", &origin)], anonymous, false, true), "{own}");
+        }
+    }
+
+    fn caller_without_rules() -> Caller {
+        let (index, _) = crate::auth::GrantIndex::build(&crate::auth::AccessConfig::default());
+        Caller {
+            id: "caller".into(),
+            owner_key: "caller".into(),
+            method: AuthenticationMethod::Anonymous,
+            groups: [].into(),
+            scopes: [].into(),
+            tier: None,
+            claims: crate::auth::CallerClaims::default(),
+            grants: index.rules_for_caller("caller", &[]),
+        }
     }
 
     #[test]

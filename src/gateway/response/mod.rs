@@ -18,10 +18,13 @@ pub(super) use browser_safety::{forbid_shared_caching, restrict_documents};
 pub(super) use complete_reply::CompleteReply;
 pub(super) use error_events::ErrorEventDetector;
 pub(super) use event_boundaries::EventSplitter;
-pub(super) use media_types::{is_event_stream, is_message_sequence};
+pub(super) use media_types::{
+    failure_unit, is_event_stream, is_media_type_requested, is_message_sequence, unrequested_stream,
+};
 pub(super) use reply_validation::ReplyValidator;
 pub(super) use reported_agent_card::redact_reported_card;
 pub(super) use responder::Responder;
 pub use response_normalization::ErrorDetails;
+pub(super) use response_normalization::ReadErrors;
 pub(super) use response_normalization::may_embed_error;
 pub(super) use streamed_response::StreamedResponse;

@@ -64,6 +64,7 @@ impl ReplyValidator<'_> {
             declared_members: self.admitted.operation().declared_members,
             credential_sent: reply.credential_sent,
             has_session: self.admitted.session_hash().is_some(),
+            read_errors: self.admitted.read_errors(),
             error_details: &self.admitted.agent_route().error_details,
             logs_body: self.admitted.agent_route().logs_error_bodies,
         }) {

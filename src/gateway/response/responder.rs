@@ -4,10 +4,11 @@
 
 use super::{
     CompleteReply, ReplyValidator, StreamedResponse, is_event_stream, is_message_sequence, may_embed_error,
+    media_types::{is_media_type_requested, unrequested_stream},
     reported_agent_card::{begins_json_rpc, may_be_agent_card, redact_reported_card},
 };
 use crate::{
-    fault::{Fault, FaultCode},
+    fault::{CallProgress, Fault, FaultCode},
     gateway::{
         admission::Admitted,
         call::{CallError, CallResult},
@@ -55,12 +56,16 @@ impl Responder<'_, '_> {
             return Box::pin(self.stream_reply(reply, pump)).await;
         }
         let enforces_output = self.admitted.operation().contract.enforces_output();
-        // A non-JSON reply to a JSON contract violates it too, unless the agent declares the format; a message sequence
-        // has no single body to validate.
+        // A non-JSON reply to a JSON contract violates it too, unless the agent declares the format.
         let enforces_output = enforces_output
             && reply.status != StatusCode::NO_CONTENT
-            && !is_message_sequence(&reply.headers)
             && !self.admitted.operation().is_other_output(reply.headers.get(header::CONTENT_TYPE));
+        // A message sequence has no single body to validate, and passes only to a caller that asked for it.
+        let is_sequence = enforces_output && is_message_sequence(&reply.headers);
+        if is_sequence && !is_media_type_requested(&self.exchange.session.head().headers, &reply.headers) {
+            return Err(unrequested_stream().with_progress(CallProgress::PossiblySent).into());
+        }
+        let enforces_output = enforces_output && !is_sequence;
         let is_small = reply.body.length().is_some_and(|length| length <= MAX_INSPECTED as u64);
         if enforces_output || (is_json && is_small) {
             let max_bytes =

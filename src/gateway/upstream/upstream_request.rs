@@ -12,6 +12,7 @@ use crate::{
         header_names::{AGENT_VERSION, MCP_SESSION_ID, OPERATION, REQUEST_ID, SESSION_ID},
         operation_path::upstream_path,
         requested_version::CompiledVersion,
+        response::failure_unit,
         route::CompiledOperation,
     },
     http_server::{BodyState, HttpSession},
@@ -20,6 +21,7 @@ use crate::{
     telemetry::redact,
     trace::{ActiveSpan, SpanKind, SpanScope, semantic_conventions as names},
     transport::{Admission as _, HeaderMutations, RequestBody, UpstreamCall, UpstreamReply},
+    values::{FailureUnit, contains_known_secret},
 };
 use futures_util::{FutureExt, future::Either};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
@@ -138,6 +140,7 @@ pub(in crate::gateway) fn send_upstream<'a>(
     // Requests of an API have no common latency.
     let is_streamed = matches!(request.body, RequestBody::Stream(_)) || matches!(target, UpstreamTarget::Api { .. });
     let measurement = LatencyMeasurement { gateway, admitted, sample: admitted.start_latency_sample(), is_streamed };
+    let is_api = operation.is_empty() && matches!(target, UpstreamTarget::Api { .. });
     let reply = match trace {
         Some(trace) if trace.is_sampled() => Either::Right(invoke_traced(gateway, admitted, request, trace).boxed()),
         trace => {
@@ -145,18 +148,38 @@ pub(in crate::gateway) fn send_upstream<'a>(
             Either::Left(gateway.transport.call(admitted, request))
         }
     };
-    reply.inspect(move |result| measurement.record(result)).map(|result| name_timeout(result, admitted))
+    reply.inspect(move |result| measurement.record(result)).map(move |result| prepare_reply(result, admitted, is_api))
 }
 
-/// Says in a fault of a call whose time is over what bounded the time, also if the fault ends the body.
-fn name_timeout(result: Result<UpstreamReply>, admitted: &Admitted) -> Result<UpstreamReply> {
+/// Says in a fault of a call whose time is over what bounded the time, also if the fault ends the body. Failures in a
+/// body that is forwarded as it arrives lose the gateway's secrets here, for every front end.
+fn prepare_reply(result: Result<UpstreamReply>, admitted: &Admitted, is_api: bool) -> Result<UpstreamReply> {
     let timeout = admitted.deadline_timeout();
     match result {
         Ok(mut reply) => {
             reply.body.set_deadline_timeout(timeout);
+            let is_error = reply.status.is_client_error() || reply.status.is_server_error();
+            if is_error {
+                remove_secret_fields(&mut reply.headers);
+            }
+            // Other bodies of errors are judged whole before they pass.
+            match failure_unit(&reply.headers) {
+                Some(unit) => reply.body.redact_failures(unit),
+                None if is_error && is_api => reply.body.redact_failures(FailureUnit::Body),
+                None => {}
+            }
             Ok(reply)
         }
         Err(fault) => Err(timeout.name_in(fault)),
+    }
+}
+
+fn remove_secret_fields(headers: &mut HeaderMap) {
+    let has_secret = |value: &HeaderValue| contains_known_secret(value.as_bytes());
+    let names: Vec<HeaderName> =
+        headers.iter().filter(|(_, value)| has_secret(value)).map(|(name, _)| name.clone()).collect();
+    for name in names {
+        headers.remove(name);
     }
 }
 

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     net::{LinkAuthor, Url},
     registry::conditional_get::{ConditionalClient, FetchFailure, LinkTarget},
-    values::json::truncate,
+    values::{hide_query_values, json::truncate},
 };
 use futures_util::StreamExt;
 use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
@@ -79,7 +79,10 @@ impl CatalogRead {
         let read = timeout_at(end, self.catalog.reader.read_all(reading)).await;
         let failure = match read {
             Ok(result) => result.err(),
-            Err(_) => Some(FetchFailure::from(format!("{url}: reading the catalogue takes too long"))),
+            Err(_) => Some(FetchFailure::from(format!(
+                "{}: reading the catalogue takes too long",
+                hide_query_values(url.as_str())
+            ))),
         };
         match failure {
             None => {
@@ -87,7 +90,8 @@ impl CatalogRead {
                 self.catalog.backoff = LinkBackoff::default();
             }
             Some(FetchFailure { why, retry_after }) => {
-                self.catalog.error = Some(if why.contains(url.as_str()) { why } else { format!("{url}: {why}") });
+                let shown = hide_query_values(url.as_str());
+                self.catalog.error = Some(if why.contains(&*shown) { why } else { format!("{shown}: {why}") });
                 self.catalog.backoff.record_failure(retry_after);
             }
         }

@@ -4,9 +4,9 @@
 use super::database_error::QUERY_TIMEOUT;
 use crate::{
     store::database_url::{DatabaseUrl, parse_url},
-    values::{Secret, is_loopback_host},
+    values::{PemContent, Secret, is_loopback_host, read_pem_file},
 };
-use rustls::{ClientConfig, RootCertStore, pki_types::CertificateDer, pki_types::pem::PemObject};
+use rustls::{ClientConfig, RootCertStore};
 use std::{path::Path, sync::Arc};
 use tokio_postgres::{
     Config,
@@ -84,12 +84,10 @@ fn load_root_store(authorities: Option<&Path>) -> Result<RootCertStore, String> 
     }
     let Some(path) = authorities else { return Ok(roots) };
     let unusable = |reason: &dyn std::fmt::Display| format!("{} cannot be used ({reason})", path.display());
-    let mut has_certificate = false;
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))? {
-        roots.add(certificate.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
-        has_certificate = true;
+    for certificate in read_pem_file(path, PemContent::Certificates)? {
+        roots.add(certificate).map_err(|error| unusable(&error))?;
     }
-    if has_certificate { Ok(roots) } else { Err(unusable(&"it contains no certificate in PEM")) }
+    Ok(roots)
 }
 
 #[cfg(test)]

@@ -163,13 +163,19 @@ fn reveals_infrastructure(name: &str) -> bool {
     .any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether only the gateway may send the field to callers: cookies, challenges, rate limits, browser policies, and
-/// fields that give a response rights over the whole origin or make browsers report to others.
+/// Whether only the gateway may send the field to callers: cookies, challenges, rate limits, what it says of tasks,
+/// replays and chains, links (which lead to its own documents and tasks), browser policies, and fields that give a response rights over the whole origin or make browsers report to others.
 fn is_gateway_only(name: &str) -> bool {
     matches!(
         name,
         "set-cookie"
             | "set-cookie2"
+            | "link"
+            | "idempotent-replayed"
+            | "x-task-id"
+            | "x-delegation-chain"
+            | "preference-applied"
+            | "x-should-retry"
             | "www-authenticate"
             | "authentication-info"
             | "authorization"

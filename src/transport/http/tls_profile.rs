@@ -4,12 +4,12 @@
 use crate::{
     net::SystemVerifier,
     transport::config::UpstreamTlsConfig,
-    values::{CertificateValidity, FileStamp, strip_brackets},
+    values::{CertificateValidity, FileStamp, PemContent, read_pem_file, read_private_key, strip_brackets},
 };
 use arc_swap::ArcSwap;
 use rustls::{
     ClientConfig, RootCertStore,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName},
 };
 use std::{
     path::Path,
@@ -143,8 +143,7 @@ fn load_client_identity(settings: &UpstreamTlsConfig) -> Result<Option<ClientIde
         (Some(certificate), Some(key)) => (certificate, key),
     };
     let chain = read_certificates("tls.certificate", certificate)?;
-    let key = PrivateKeyDer::from_pem_file(key)
-        .map_err(|error| format!("tls.key: {} contains no private key in PEM ({error})", key.display()))?;
+    let key = read_private_key(key).map_err(|problem| format!("tls.key: {problem}"))?;
     Ok(Some((chain, key)))
 }
 
@@ -157,10 +156,7 @@ fn load_ca_file(path: &Path) -> Result<RootCertStore, String> {
 }
 
 fn read_certificates(field: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let unusable = |reason: &dyn std::fmt::Display| format!("{field}: {} cannot be read ({reason})", path.display());
-    let certificates = CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))?;
-    let certificates = certificates.collect::<Result<Vec<_>, _>>().map_err(|error| unusable(&error))?;
-    if certificates.is_empty() { Err(unusable(&"it contains no certificate in PEM")) } else { Ok(certificates) }
+    read_pem_file(path, PemContent::Certificates).map_err(|problem| format!("{field}: {problem}"))
 }
 
 fn file_stamps(settings: &UpstreamTlsConfig) -> Vec<Option<FileStamp>> {

@@ -120,7 +120,7 @@ impl ParsedErrorBody {
         let message = text("message").or_else(|| text("detail")).or_else(|| text("error")).map(str::to_owned);
         let code = text("code").or_else(|| text("type")).and_then(parse_code);
         let details = error.get("details").and_then(Value::as_array);
-        let violations = details.map(|details| parse_violations(details)).unwrap_or_default();
+        let violations = details.map(|details| parse_details(details)).unwrap_or_default();
         let is_recognized = message.is_some() || text("code").is_some();
         Self {
             format: if is_recognized { ErrorBodyFormat::AidipError } else { ErrorBodyFormat::Unknown },
@@ -170,6 +170,17 @@ fn parse_code(text: &str) -> Option<FaultCode> {
     FaultCode::ALL.iter().copied().find(|code| letters(code.row().name) == code_letters)
 }
 
+/// Parses the details of an error: violations, or messages of `google.rpc`, of which only `BadRequest` is about the
+/// input; `DebugInfo` has stack traces.
+fn parse_details(details: &[Value]) -> Vec<Violation> {
+    if details.iter().all(|detail| detail.get("@type").is_none()) {
+        return parse_violations(details);
+    }
+    let lists = details.iter().filter_map(|detail| detail.get("fieldViolations")?.as_array());
+    let fields = lists.flatten().filter_map(Value::as_object).take(MAX_VIOLATIONS);
+    fields.filter_map(parse_violation).collect()
+}
+
 /// Parses a list of violations: FastAPI's `{loc, msg}`, problem+json's `{pointer, detail}`, or AIDIP's.
 fn parse_violations(items: &[Value]) -> Vec<Violation> {
     items.iter().filter_map(Value::as_object).take(MAX_VIOLATIONS).filter_map(parse_violation).collect()
@@ -189,7 +200,7 @@ fn parse_violation(item: &Map<String, Value>) -> Option<Violation> {
             }
         }
     };
-    let message = text(&["msg", "message", "detail", "reason"])?;
+    let message = text(&["msg", "message", "detail", "description", "reason"])?;
     if pointer.len() > 256 || pointer.chars().any(char::is_control) {
         return None;
     }

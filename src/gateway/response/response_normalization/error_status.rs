@@ -2,7 +2,7 @@
 
 use super::{
     agent_fault::{AgentError, allowed_agent_code},
-    agent_response::{AgentResponse, JsonObjectBody, is_json_rpc},
+    agent_response::{AgentResponse, JsonObjectBody, is_a2a_error, is_json_rpc},
     error_body::{ErrorBodyFormat, ParsedErrorBody},
     retry_after,
 };
@@ -19,7 +19,7 @@ pub(super) fn fault_from_error_status(response: &AgentResponse<'_>, body: &JsonO
     if let Some(message) = refused_credential(response, body) {
         return Some(Fault::new(FaultCode::AgentError, message).with_setting("agents.defaults.credential"));
     }
-    if body.is_some_and(|body| is_json_rpc(body) || is_a2a_error(body, status)) {
+    if body.is_some_and(|body| response.passes_error(body)) {
         return None;
     }
     let code = code_for_status(response, &error);
@@ -55,34 +55,6 @@ fn refused_credential(response: &AgentResponse<'_>, body: Option<&Map<String, Va
         (407, false) => Some("The agent failed"),
         _ => None,
     }
-}
-
-/// Whether the body is an A2A REST error: `error` with a numeric code and one of the canonical status names.
-fn is_a2a_error(body: &Map<String, Value>, status: u16) -> bool {
-    const NAMES: [&str; 16] = [
-        "CANCELLED",
-        "UNKNOWN",
-        "INVALID_ARGUMENT",
-        "DEADLINE_EXCEEDED",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "RESOURCE_EXHAUSTED",
-        "FAILED_PRECONDITION",
-        "ABORTED",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "INTERNAL",
-        "UNAVAILABLE",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    ];
-    let Some(error) = body.get("error").and_then(Value::as_object) else {
-        return false;
-    };
-    let name = error.get("status").and_then(Value::as_str);
-    error.get("code").and_then(Value::as_u64) == Some(u64::from(status))
-        && name.is_some_and(|name| NAMES.contains(&name))
 }
 
 /// Returns the code for a status. A code that the agent names takes precedence if it fits the status.

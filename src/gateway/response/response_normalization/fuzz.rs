@@ -1,6 +1,6 @@
 //! Entry point for fuzzing: responses of agents.
 
-use super::{AgentResponse, ErrorDetails, ResponseVerdict, classify_response};
+use super::{AgentResponse, ErrorDetails, ReadErrors, ResponseVerdict, classify_response};
 use crate::{agent::DeclaredMembers, fault::ErrorFormat};
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 
@@ -22,6 +22,7 @@ pub fn check_agent_responses(data: &[u8]) {
             declared_members: DeclaredMembers::default(),
             credential_sent: true,
             has_session: true,
+            read_errors: ReadErrors { json_rpc: true, a2a: true },
             error_details,
             logs_body: true,
         };

@@ -13,7 +13,7 @@ mod public_text;
 mod response_classification;
 mod retry_after;
 
-pub(in crate::gateway) use agent_response::{AgentResponse, ResponseVerdict};
+pub(in crate::gateway) use agent_response::{AgentResponse, ReadErrors, ResponseVerdict};
 pub use error_details::ErrorDetails;
 pub(in crate::gateway) use response_classification::{classify_response, may_embed_error};
 

@@ -22,9 +22,9 @@ const MAX_LOGGED_BODY_BYTES: usize = 2048;
 /// Maximum bytes of an agent's body that are redacted for the log.
 const MAX_REDACTED_BODY_BYTES: usize = 32 * MAX_LOGGED_BODY_BYTES;
 
-/// Classifies a response as a result or a failure. JSON-RPC and A2A bodies pass with every status, because their
-/// clients read errors from the body, except where the agent refuses the gateway's credential, sends a redirect, or
-/// repeats a secret of the gateway.
+/// Classifies a response as a result or a failure. Errors of JSON-RPC and A2A pass with every status to callers that
+/// speak the protocol, because they read errors from the body, except where the agent refuses the gateway's credential,
+/// sends a redirect, or repeats a secret of the gateway, and where the operator withholds errors.
 pub(in crate::gateway) fn classify_response(response: &AgentResponse<'_>) -> ResponseVerdict {
     let body = JsonObjectBody::of(response);
     let verdict = match response.status.as_u16() {
@@ -104,12 +104,18 @@ fn find_embedded_error(response: &AgentResponse<'_>, body: &JsonObjectBody<'_>) 
         return ResponseVerdict::Pass;
     }
     let Some(body) = body.object() else { return ResponseVerdict::Pass };
-    if is_json_rpc(body) {
-        let has_error = body.get("error").is_some_and(Value::is_object);
-        return if has_error { passed_error() } else { ResponseVerdict::Pass };
+    let has_json_rpc_error = is_json_rpc(body) && body.get("error").is_some_and(Value::is_object);
+    if is_json_rpc(body) && !has_json_rpc_error {
+        return ResponseVerdict::Pass;
     }
-    let is_failure =
-        is_langgraph_error(body) || is_graphql_error(body) || reports_failure(body, response.declared_members);
+    if has_json_rpc_error && response.passes_error(body) {
+        return passed_error();
+    }
+    let is_failure = has_json_rpc_error
+        || is_langgraph_error(body)
+        || is_graphql_error(body)
+        || (!response.read_errors.a2a && is_numbered_error(body) && !response.declared_members.has("error"))
+        || reports_failure(body, response.declared_members);
     if !is_failure {
         return ResponseVerdict::Pass;
     }
@@ -141,6 +147,14 @@ fn has_json_content_type(headers: &HeaderMap) -> bool {
     }
     let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence == "application/json" || essence.ends_with("+json")
+}
+
+/// Whether the body is an error of a protocol that numbers its errors, such as `google.rpc.Status`, and nothing else.
+fn is_numbered_error(body: &Map<String, Value>) -> bool {
+    let error = body.get("error").and_then(Value::as_object).filter(|_| body.len() == 1);
+    error.is_some_and(|error| {
+        error.get("code").is_some_and(Value::is_number) && error.get("message").is_some_and(Value::is_string)
+    })
 }
 
 /// Whether the body is a failed LangGraph run, which LangGraph reports with status 200 and `__error__`.

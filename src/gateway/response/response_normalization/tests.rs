@@ -14,6 +14,7 @@ struct ResponseCase {
     declared_members: DeclaredMembers,
     credential_sent: bool,
     has_session: bool,
+    read_errors: ReadErrors,
     error_details: ErrorDetails,
     logs_body: bool,
 }
@@ -27,6 +28,7 @@ fn response(status: u16, body: impl AsRef<[u8]>) -> ResponseCase {
         declared_members: DeclaredMembers::default(),
         credential_sent: true,
         has_session: false,
+        read_errors: ReadErrors { json_rpc: true, a2a: true },
         error_details: ErrorDetails::default(),
         logs_body: true,
     }
@@ -49,6 +51,7 @@ impl ResponseCase {
             declared_members: *declared_members,
             credential_sent: self.credential_sent,
             has_session: self.has_session,
+            read_errors: self.read_errors,
             error_details: &self.error_details,
             logs_body: self.logs_body,
         })
@@ -612,6 +615,72 @@ fn r92_r94_json_rpc_and_a2a_errors_pass_and_are_recorded_as_failures_of_the_agen
     assert_fault(&response(500, a2a_error(404, "NOT_FOUND")), 500, "AgentError");
     assert_fault(&response(400, a2a_error(400, "NO_SUCH_STATUS")), 400, "InvalidInput");
     assert_fault(&response(500, "{\"jsonrpc\":\"1.0\"}"), 500, "AgentError");
+}
+
+#[test]
+fn r41_errors_of_a_protocol_pass_only_to_callers_that_speak_it_and_never_where_errors_are_withheld() {
+    let internals = "Traceback: File \"/srv/app/db.py\" postgres://svc:hunter2pass@10.1.2.3/db";
+    let rpc = |code: i64| json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": internals}}).to_string();
+    let google = |code: u16, name: &str| {
+        let details = json!([{"@type": "type.googleapis.com/google.rpc.DebugInfo", "stackEntries": ["/srv/app/db.py:33"], "detail": internals}]);
+        json!({"error": {"code": code, "message": internals, "status": name, "details": details}}).to_string()
+    };
+    let nobody = ReadErrors::default();
+    let both = ReadErrors { json_rpc: true, a2a: true };
+    let cases = [
+        (200, rpc(-32603)),
+        (400, rpc(-32602)),
+        (500, rpc(-32603)),
+        (200, google(500, "INTERNAL")),
+        (400, google(400, "INVALID_ARGUMENT")),
+        (403, google(403, "PERMISSION_DENIED")),
+        (429, google(429, "RESOURCE_EXHAUSTED")),
+        (500, google(500, "INTERNAL")),
+        (503, google(503, "UNAVAILABLE")),
+    ];
+    for (status, body) in &cases {
+        for (read_errors, error_details) in [
+            (nobody, ErrorDetails::Message),
+            (nobody, ErrorDetails::All),
+            (nobody, ErrorDetails::None),
+            (both, ErrorDetails::None),
+        ] {
+            let withheld = error_details == ErrorDetails::None && *status != 200;
+            let case = ResponseCase { read_errors, error_details, ..response(*status, body) };
+            // A success with google's object is a result for callers of A2A, who read it themselves.
+            if *status == 200 && read_errors == both && body.contains("INTERNAL") {
+                continue;
+            }
+            let fault = case.fault();
+            let shown = String::from_utf8(fault.to_body(crate::fault::ErrorFormat::Error, "request")).unwrap();
+            for internal in ["Traceback", "db.py", "hunter2pass", "10.1.2.3"] {
+                assert!(!shown.contains(internal), "{status} {withheld}: {shown}");
+            }
+        }
+    }
+    // One protocol opens no other.
+    let json_rpc = ReadErrors { json_rpc: true, a2a: false };
+    let a2a = ReadErrors { json_rpc: false, a2a: true };
+    ResponseCase { read_errors: json_rpc, ..response(500, rpc(-32603)) }.assert_passes();
+    ResponseCase { read_errors: a2a, ..response(500, google(500, "INTERNAL")) }.assert_passes();
+    ResponseCase { read_errors: json_rpc, ..response(500, google(500, "INTERNAL")) }.fault();
+    ResponseCase { read_errors: a2a, ..response(500, rpc(-32603)) }.fault();
+    // Results pass to everyone.
+    let result = json!({"jsonrpc": "2.0", "id": 1, "result": {"n": 1}}).to_string();
+    ResponseCase { read_errors: nobody, ..response(200, result) }.assert_passes();
+}
+
+#[test]
+fn the_fields_that_google_s_error_names_are_violations_and_its_debug_info_is_none() {
+    let body = json!({"error": {"code": 400, "message": "bad", "status": "INVALID_ARGUMENT", "details": [
+        {"@type": "type.googleapis.com/google.rpc.DebugInfo", "detail": "a detail for developers"},
+        {"@type": "type.googleapis.com/google.rpc.BadRequest",
+         "fieldViolations": [{"field": "city", "description": "is required"}]},
+    ]}});
+    let fault = ResponseCase { read_errors: ReadErrors::default(), ..response(400, body.to_string()) }.fault();
+    let violations: Vec<_> =
+        fault.violations().iter().map(|each| (each.pointer.as_str(), each.message.as_str())).collect();
+    assert_eq!(violations, [("/city", "is required")]);
 }
 
 #[test]
