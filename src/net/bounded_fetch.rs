@@ -51,7 +51,8 @@ pub(super) fn merge_authorities(
 ) -> Result<reqwest::ClientBuilder, Vec<String>> {
     let Some(path) = &config.ca else { return Ok(builder) };
     let certificates = read_pem_file::<CertificateDer<'_>>(path, PemContent::Certificates);
-    let unusable = |_| vec![format!("ca: {} cannot be used (it has a certificate that cannot be read)", path.display())];
+    let unusable =
+        |_| vec![format!("ca: {} cannot be used (it has a certificate that cannot be read)", path.display())];
     let certificates = certificates.map_err(|problem| vec![format!("ca: {problem}")])?;
     let authorities = certificates.iter().map(|certificate| reqwest::Certificate::from_der(certificate));
     let authorities = authorities.collect::<Result<Vec<_>, _>>().map_err(unusable)?;

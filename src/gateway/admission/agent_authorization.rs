@@ -155,7 +155,7 @@ impl AgentAuthorization<'_> {
     /// # Errors
     /// 403.
     pub(in crate::gateway) fn check_page(&self, context: &CallerContext<'_>, caller: &Caller) -> Result<()> {
-        self.page_request(context).check_ambient_access(caller)
+        self.page_request(context).check_ambient_access(caller.method)
     }
 
     /// Refuses browsers that reach the gateway by a name of another page, where no credential of the page counts.
@@ -163,7 +163,7 @@ impl AgentAuthorization<'_> {
     /// # Errors
     /// 403.
     pub(in crate::gateway) fn check_host(&self, context: &CallerContext<'_>, caller: &Caller) -> Result<()> {
-        self.page_request(context).check_host(caller)
+        self.page_request(context).check_host(caller.method)
     }
 
     /// Refuses pages that may not reach agents on this machine, if the agent is one of them.

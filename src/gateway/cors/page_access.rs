@@ -6,7 +6,6 @@
 use super::{super::api::ApiHosts, cors_policy::CorsPolicy};
 use crate::{
     agent::AuthenticationMethod,
-    auth::Caller,
     fault::{Fault, FaultCode, Result},
     values::{host_without_port, is_loopback_authority, parse_ip_literal},
 };
@@ -38,9 +37,9 @@ impl PageRequest<'_> {
     ///
     /// # Errors
     /// 403.
-    pub(in crate::gateway) fn check_ambient_access(&self, caller: &Caller) -> Result<()> {
-        self.check_host(caller)?;
-        if !is_ambient(caller) || !self.is_from_foreign_page() {
+    pub(in crate::gateway) fn check_ambient_access(&self, method: AuthenticationMethod) -> Result<()> {
+        self.check_host(method)?;
+        if !is_ambient(method) || !self.is_from_foreign_page() {
             return Ok(());
         }
         let fault = Fault::new(
@@ -58,8 +57,8 @@ impl PageRequest<'_> {
     ///
     /// # Errors
     /// 403.
-    pub(in crate::gateway) fn check_host(&self, caller: &Caller) -> Result<()> {
-        if self.is_secure || !self.is_on_this_machine || !is_ambient(caller) {
+    pub(in crate::gateway) fn check_host(&self, method: AuthenticationMethod) -> Result<()> {
+        if self.is_secure || !self.is_on_this_machine || !is_ambient(method) {
             return Ok(());
         }
         if !self.is_from_browser() || self.has_own_host() {
@@ -154,8 +153,8 @@ impl PageRequest<'_> {
 }
 
 /// Whether a browser brings what identifies the caller by itself.
-fn is_ambient(caller: &Caller) -> bool {
-    matches!(caller.method, AuthenticationMethod::Anonymous | AuthenticationMethod::Mtls)
+fn is_ambient(method: AuthenticationMethod) -> bool {
+    matches!(method, AuthenticationMethod::Anonymous | AuthenticationMethod::Mtls)
 }
 
 /// Whether `origin` is that of pages of `host`; the default port may be left out.
@@ -264,7 +263,6 @@ mod tests {
 
     #[test]
     fn a_browser_on_this_machine_must_name_the_gateway_unless_its_page_sends_a_credential() {
-        let caller = |method| Caller { method, ..caller_without_rules() };
         let refused = |headers: &[(&'static str, &str)], method, is_secure: bool, is_on_this_machine: bool| {
             let map: HeaderMap = headers
                 .iter()
@@ -282,7 +280,7 @@ mod tests {
                 forwarded_host,
                 external_url,
             };
-            request.check_ambient_access(&caller(method)).is_err()
+            request.check_ambient_access(method).is_err()
         };
         let foreign = ("host", "evil.example:8080");
         let markers = [
@@ -308,20 +306,6 @@ mod tests {
         for own in ["localhost:8080", "127.0.0.1:8080", "[::1]:8080", "gate.example"] {
             let origin = format!("http://{own}");
             assert!(!refused(&[("host", own), ("origin", &origin)], anonymous, false, true), "{own}");
-        }
-    }
-
-    fn caller_without_rules() -> Caller {
-        let (index, _) = crate::auth::GrantIndex::build(&crate::auth::AccessConfig::default());
-        Caller {
-            id: "caller".into(),
-            owner_key: "caller".into(),
-            method: AuthenticationMethod::Anonymous,
-            groups: [].into(),
-            scopes: [].into(),
-            tier: None,
-            claims: crate::auth::CallerClaims::default(),
-            grants: index.rules_for_caller("caller", &[]),
         }
     }
 
