@@ -8,3 +8,5 @@ pub mod fuel;
 pub mod tape;
 pub mod pattern;
 pub mod format;
+pub mod draft;
+pub mod metaschema;
