@@ -12,7 +12,7 @@ const MAX_LISTED: usize = 16;
 /// Slots of the first table of an object.
 const FIRST_SLOTS: usize = 64;
 /// Slots that are moved into a larger table at once.
-pub(super) const SLOTS_PER_STEP: usize = 512;
+pub(super) const SLOTS_PER_STEP: usize = 128;
 /// Maximum length of a name that is its own key.
 const MAX_PACKED: usize = 7;
 
@@ -36,8 +36,15 @@ pub(super) struct OpenNames {
 /// Which of the names belong to an object.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct NameScope {
-    first_listed: usize,
+    first_listed: u32,
     has_table: bool,
+}
+
+impl NameScope {
+    /// Returns whether the object has a table.
+    pub(super) fn has_table(self) -> bool {
+        self.has_table
+    }
 }
 
 #[derive(Debug, Default)]
@@ -76,11 +83,11 @@ impl OpenNames {
     }
 
     pub(super) fn open(&self) -> NameScope {
-        NameScope { first_listed: self.listed.len(), has_table: false }
+        NameScope { first_listed: self.listed.len() as u32, has_table: false }
     }
 
     pub(super) fn close(&mut self, scope: NameScope) {
-        self.listed.truncate(scope.first_listed);
+        self.listed.truncate(scope.first_listed as usize);
         if scope.has_table {
             self.tables.pop();
         }
@@ -93,7 +100,7 @@ impl OpenNames {
             let slot = self.slot_hash(key);
             return self.tables.last_mut().map_or(NameInsert::Duplicate, |table| table.insert(slot, key));
         }
-        let listed = self.listed.get(scope.first_listed..).unwrap_or_default();
+        let listed = self.listed.get(scope.first_listed as usize..).unwrap_or_default();
         if listed.contains(&key) {
             return NameInsert::Duplicate;
         }
@@ -102,7 +109,7 @@ impl OpenNames {
             return NameInsert::New;
         }
         let mut table = NameTable { slots: vec![0; FIRST_SLOTS], ..NameTable::default() };
-        for listed in self.listed.drain(scope.first_listed..).chain([key]) {
+        for listed in self.listed.drain(scope.first_listed as usize..).chain([key]) {
             table.insert(slot_hash(self.keys, listed), listed);
         }
         self.tables.push(table);
