@@ -1,0 +1,326 @@
+//! Runs a program over a tape, in slices of fuel.
+//!
+//! The machine has a stack of frames, one for each block that is being applied to a value, and no recursion. A first pass
+//! finds the verdict and ends with the first failure. If that is negative, a second pass finds up to 20 violations.
+
+mod bit_set;
+mod content;
+mod frame;
+mod in_place;
+mod items;
+mod leaf;
+mod marks;
+mod members;
+mod memo;
+mod scratch;
+mod violation;
+
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    fuel::Fuel,
+    program::{BlockId, Instruction, Program},
+    tape::{Node, Tape},
+};
+use frame::{Frame, Step};
+use scratch::Scratch;
+use std::{sync::Arc, task::Poll};
+pub use violation::Violation;
+use violation::{Detail, RawViolation};
+
+/// Maximum number of frames: 1 MiB.
+const MAX_FRAMES: usize = 1 << 15;
+/// Maximum number of violations.
+const MAX_VIOLATIONS: usize = 20;
+/// Verdicts are memorised after this much fuel: a check of ordinary size never pays for it.
+const MEMO_AFTER: u64 = 20_000;
+/// Memory of all that a check holds beside tape and program, for a text of at most 1 MiB.
+const MAX_SCRATCH_BYTES: usize = 4 << 20;
+
+/// What a check says of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The value is valid.
+    Valid,
+    /// The value is not valid; there is at least one violation, and at most 20.
+    Invalid(Vec<Violation>),
+    /// The verdict takes more fuel than allowed.
+    OutOfFuel,
+    /// The verdict takes more memory than allowed.
+    OutOfMemory,
+}
+
+/// What the instructions of one slice work with.
+struct Context<'r> {
+    program: &'r Program,
+    tape: &'r Tape,
+    fuel: &'r mut Fuel,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Start,
+    Verdict,
+    Violations,
+    Ended,
+}
+
+/// The state of a check of one value. It refers to neither the program nor the tape, which must be the same at each call.
+#[derive(Debug)]
+pub struct Evaluation {
+    root: Node,
+    phase: Phase,
+    frames: Vec<Frame>,
+    returned: Option<bool>,
+    scratch: Scratch,
+    violations: Vec<RawViolation>,
+    max_violations: usize,
+    fuel_limit: u64,
+    fuel_used: u64,
+}
+
+impl Evaluation {
+    /// Begins the check of `root`, which may take up to `fuel_limit` units.
+    pub fn new(root: Node, fuel_limit: u64) -> Self {
+        Self {
+            root,
+            phase: Phase::Start,
+            frames: Vec::new(),
+            returned: None,
+            scratch: Scratch::default(),
+            violations: Vec::new(),
+            max_violations: MAX_VIOLATIONS,
+            fuel_limit,
+            fuel_used: 0,
+        }
+    }
+
+    /// Ends the check after so many violations, instead of 20.
+    #[must_use]
+    pub fn with_max_violations(mut self, max_violations: usize) -> Self {
+        self.max_violations = max_violations.max(1);
+        self
+    }
+
+    /// Returns the fuel that the check has taken.
+    pub fn fuel_used(&self) -> u64 {
+        self.fuel_used
+    }
+
+    /// Returns the memory that the check holds, in bytes.
+    pub fn memory(&self) -> usize {
+        self.frames.capacity() * size_of::<Frame>() + self.scratch.memory()
+    }
+
+    /// Goes on until the check ends or has taken `slice` units.
+    pub fn resume(&mut self, program: &Program, tape: &Tape, slice: u64) -> Poll<Outcome> {
+        let left = self.fuel_limit.saturating_sub(self.fuel_used);
+        let mut fuel = Fuel::new(slice.min(left));
+        let result = self.run(&mut Context { program, tape, fuel: &mut fuel });
+        self.fuel_used = self.fuel_used.saturating_add(fuel.used());
+        match result {
+            Poll::Ready(outcome) => {
+                self.phase = Phase::Ended;
+                Poll::Ready(outcome)
+            }
+            Poll::Pending if self.fuel_used >= self.fuel_limit => {
+                let is_invalid = self.phase == Phase::Violations;
+                self.phase = Phase::Ended;
+                // The second pass gives what it has found.
+                Poll::Ready(if is_invalid { self.invalid(program, tape) } else { Outcome::OutOfFuel })
+            }
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn run(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        if self.phase == Phase::Start {
+            self.phase = Phase::Verdict;
+            // A small value may be valid without a frame.
+            match self.scratch.apply(context, self.root, context.program.root, false) {
+                frame::Applied::Verdict(true) => return Poll::Ready(Outcome::Valid),
+                frame::Applied::Verdict(false) => self.begin_violations(context),
+                frame::Applied::Push => self.push(context, self.root, context.program.root, false),
+            }
+        }
+        loop {
+            match std::task::ready!(self.run_frames(context)) {
+                Ok(true) if self.phase == Phase::Verdict => return Poll::Ready(Outcome::Valid),
+                Ok(false) if self.phase == Phase::Verdict => self.begin_violations(context),
+                Ok(_) => return Poll::Ready(self.invalid(context.program, context.tape)),
+                Err(OutOfMemory) if self.phase == Phase::Verdict => return Poll::Ready(Outcome::OutOfMemory),
+                Err(OutOfMemory) => return Poll::Ready(self.invalid(context.program, context.tape)),
+            }
+        }
+    }
+
+    fn begin_violations(&mut self, context: &mut Context<'_>) {
+        self.phase = Phase::Violations;
+        self.frames.clear();
+        self.returned = None;
+        self.scratch.begin_violations();
+        self.push(context, self.root, context.program.root, true);
+    }
+
+    fn push(&mut self, context: &mut Context<'_>, node: Node, block: BlockId, collects: bool) {
+        context.fuel.charge(1);
+        self.frames.push(Frame::new(node, block, context.program.block(block), collects));
+    }
+
+    /// Runs until the last frame has ended.
+    fn run_frames(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, OutOfMemory>> {
+        loop {
+            if context.fuel.is_spent() {
+                return Poll::Pending;
+            }
+            let depth = self.frames.len();
+            let Some(frame) = self.frames.last_mut() else {
+                return Poll::Ready(Ok(self.returned.take().unwrap_or(true)));
+            };
+            let Some(instruction) = context.program.code.get(frame.pc as usize).filter(|_| frame.pc < frame.end) else {
+                let verdict = !frame.has_failed;
+                self.end_frame(context, verdict);
+                continue;
+            };
+            let child = self.returned.take();
+            match self.scratch.step(context, frame, depth, *instruction, child) {
+                Step::Pass => {
+                    context.fuel.charge(1);
+                    frame.advance();
+                }
+                Step::Push(node, block, collects) => {
+                    if depth >= MAX_FRAMES || self.is_too_large(context) {
+                        return Poll::Ready(Err(OutOfMemory));
+                    }
+                    self.push(context, node, block, collects);
+                }
+                Step::Pending => return Poll::Pending,
+                Step::OutOfMemory => return Poll::Ready(Err(OutOfMemory)),
+                Step::OutOfFuel => {
+                    context.fuel.charge(self.fuel_limit);
+                    return Poll::Pending;
+                }
+                Step::Fail | Step::FailBelow if !frame.collects => {
+                    if self.phase == Phase::Violations {
+                        self.scratch.note_reason(context, &self.frames, *instruction);
+                    }
+                    self.end_frame(context, false);
+                }
+                Step::FailBelow => {
+                    context.fuel.charge(1);
+                    frame.has_failed = true;
+                    frame.advance();
+                }
+                Step::Fail => {
+                    frame.has_failed = true;
+                    let details = self.scratch.take_details(depth);
+                    self.record(context, *instruction, details);
+                    if let Some(frame) = self.frames.last_mut() {
+                        frame.advance();
+                    }
+                    if self.violations.len() >= self.max_violations {
+                        self.frames.clear();
+                        return Poll::Ready(Ok(false));
+                    }
+                }
+            }
+        }
+    }
+
+    fn end_frame(&mut self, context: &Context<'_>, verdict: bool) {
+        if let Some(frame) = self.frames.pop() {
+            self.scratch.end_frame(&frame, self.frames.len() + 1, verdict, self.fuel_used + context.fuel.used() > MEMO_AFTER);
+        }
+        self.returned = Some(verdict);
+    }
+
+    fn is_too_large(&self, context: &Context<'_>) -> bool {
+        self.memory() > scratch_limit(context.tape)
+    }
+
+    fn record(&mut self, context: &mut Context<'_>, instruction: Instruction, details: Vec<Detail>) {
+        let Some(frame) = self.frames.last() else { return };
+        let pointer = violation::pointer(context.tape, &self.frames, 0);
+        context.fuel.charge(self.frames.len() as u64 + pointer.len() as u64 / 16);
+        let position = context.program.block(frame.block).position;
+        for detail in details {
+            if self.violations.len() < self.max_violations {
+                let (node, pointer) = (frame.node, pointer.clone());
+                self.violations.push(RawViolation { pointer, node, position, instruction, detail });
+            }
+        }
+    }
+
+    fn invalid(&mut self, program: &Program, tape: &Tape) -> Outcome {
+        let mut violations: Vec<_> = self.violations.iter().map(|raw| raw.render(program, tape)).collect();
+        if violations.is_empty() {
+            violations.push(Violation::of_whole());
+        }
+        Outcome::Invalid(violations)
+    }
+}
+
+/// The memory that a check may hold: 4 MiB, and 4 bytes for each byte of the text beyond 1 MiB.
+fn scratch_limit(tape: &Tape) -> usize {
+    MAX_SCRATCH_BYTES + 4 * tape.body().len().saturating_sub(1 << 20)
+}
+
+/// The check takes more memory than allowed.
+#[derive(Clone, Copy, Debug)]
+struct OutOfMemory;
+
+/// A check that owns what it works with, so that another thread can go on with it.
+#[derive(Debug)]
+pub struct Check {
+    program: Arc<Program>,
+    tape: Arc<Tape>,
+    evaluation: Evaluation,
+}
+
+impl Check {
+    /// Takes over an evaluation that has not ended.
+    pub fn new(program: Arc<Program>, tape: Arc<Tape>, evaluation: Evaluation) -> Self {
+        Self { program, tape, evaluation }
+    }
+
+    /// Goes on until the check ends or has taken `slice` units.
+    pub fn resume(&mut self, slice: u64) -> Poll<Outcome> {
+        self.evaluation.resume(&self.program, &self.tape, slice)
+    }
+
+    /// Returns the memory that the check holds beside program and tape, in bytes.
+    pub fn memory(&self) -> usize {
+        self.evaluation.memory()
+    }
+
+    /// Returns the fuel that the check has taken.
+    pub fn fuel_used(&self) -> u64 {
+        self.evaluation.fuel_used()
+    }
+}
+
+impl Program {
+    /// Checks a value to the end, without a bound of fuel: for values of the program's owner.
+    pub fn check(&self, tape: &Tape, node: Node) -> Outcome {
+        let mut evaluation = Evaluation::new(node, u64::MAX);
+        loop {
+            if let Poll::Ready(outcome) = evaluation.resume(self, tape, u64::MAX) {
+                return outcome;
+            }
+        }
+    }
+
+    /// Returns whether a text is valid, without a bound of fuel.
+    pub fn is_valid(&self, tape: &Tape) -> bool {
+        self.check(tape, Tape::ROOT) == Outcome::Valid
+    }
+
+    /// Returns the violations of a text, without a bound of fuel.
+    pub fn violations(&self, tape: &Tape) -> Vec<Violation> {
+        match self.check(tape, Tape::ROOT) {
+            Outcome::Invalid(violations) => violations,
+            _ => Vec::new(),
+        }
+    }
+}
