@@ -2,7 +2,7 @@
 //!
 //! A name becomes a key of 64 bits: short names as they are, long ones as a keyed hash. Two different names of one object
 //! have equal keys with a probability of 2^-63; the text is refused then. The keys of small objects stand in one list; an
-//! object of more names has a hash table, whose slots depend on a random key.
+//! object of more names has a hash table, whose slots depend on the random key of the process.
 
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
@@ -58,7 +58,7 @@ struct NameTable {
 
 impl OpenNames {
     pub(super) fn new() -> Self {
-        Self { keys: (fastrand::u64(..), fastrand::u64(..)), listed: Vec::new(), tables: Vec::new() }
+        Self { keys: crate::value_hash::process_key(), listed: Vec::new(), tables: Vec::new() }
     }
 
     pub(super) fn hasher(&self) -> SipHasher13 {

@@ -17,6 +17,7 @@ mod text_decoder;
 
 pub use error::TapeError;
 pub use parser::TapeParser;
+pub(crate) use text_decoder::block_at;
 pub use text_decoder::{TextDecoder, TextPart, TextParts};
 
 use bytes::Bytes;

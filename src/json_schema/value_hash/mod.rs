@@ -1,0 +1,174 @@
+//! Equality of JSON values by a keyed hash of 128 bits.
+//!
+//! Values are hashed bottom-up: numbers by value (1, 1.0 and 10e-1 are equal), strings decoded, arrays with their order and
+//! length, objects as a sum over their members, so that the order of members does not matter. Types differ: false is not
+//! 0. The key is random for each process: a caller can neither know a hash nor find two values that share one, and two
+//! different values of a check share one with a probability of about 2^-127.
+
+mod node_hasher;
+#[cfg(test)]
+mod tests;
+mod uniqueness;
+
+pub use node_hasher::NodeHasher;
+pub use uniqueness::{OutOfMemory, UniquenessCheck};
+
+use crate::{
+    number::Decimal,
+    tape::{Node, NodeKind, Tape, TextPart, TextParts},
+};
+use serde_json::Value;
+use siphasher::sip128::{Hasher128, SipHasher13};
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::LazyLock,
+};
+
+static KEY: LazyLock<(u64, u64)> = LazyLock::new(|| {
+    // The only source of random bytes in the standard library: its keys are those of the operating system.
+    let random = RandomState::new();
+    (random.hash_one(0_u64), random.hash_one(1_u64))
+});
+
+/// Returns the key of this process.
+pub(crate) fn process_key() -> (u64, u64) {
+    *KEY
+}
+
+/// The first byte that is hashed of a value.
+#[derive(Clone, Copy)]
+enum Tag {
+    Null,
+    False,
+    True,
+    Number,
+    String,
+    Array,
+    Object,
+    Member,
+}
+
+fn begin(tag: Tag) -> SipHasher13 {
+    let (first, second) = process_key();
+    let mut hasher = SipHasher13::new_with_keys(first, second);
+    hasher.write(&[tag as u8]);
+    hasher
+}
+
+fn finish(hasher: &SipHasher13) -> u128 {
+    let hash = hasher.finish128();
+    (u128::from(hash.h1) << 64) | u128::from(hash.h2)
+}
+
+/// Begins the hash of a number; its digits follow, without the decimal point.
+fn begin_number(decimal: &Decimal<'_>) -> SipHasher13 {
+    let mut hasher = begin(Tag::Number);
+    let mut prefix = [u8::from(decimal.is_negative()); 9];
+    for (to, byte) in prefix.iter_mut().skip(1).zip(decimal.magnitude().to_le_bytes()) {
+        *to = byte;
+    }
+    hasher.write(&prefix);
+    hasher
+}
+
+/// Writes a part of a number's digits.
+fn write_digits(hasher: &mut SipHasher13, digits: &[u8]) {
+    for part in digits.split(|byte| *byte == b'.') {
+        hasher.write(part);
+    }
+}
+
+fn hash_number(text: &str) -> u128 {
+    let decimal = Decimal::parse(text);
+    let mut hasher = begin_number(&decimal);
+    write_digits(&mut hasher, text.as_bytes().get(decimal.significant_range()).unwrap_or_default());
+    finish(&hasher)
+}
+
+/// Writes the decoded form of a string's content, or a part of it.
+fn write_text(hasher: &mut SipHasher13, raw: &str) {
+    for part in TextParts::new(raw) {
+        let mut buffer = [0; 4];
+        match part {
+            TextPart::Plain(plain) => hasher.write(plain.as_bytes()),
+            TextPart::Escaped(character) => hasher.write(character.encode_utf8(&mut buffer).as_bytes()),
+        }
+    }
+}
+
+fn hash_text(text: &[u8]) -> u128 {
+    let mut hasher = begin(Tag::String);
+    hasher.write(text);
+    finish(&hasher)
+}
+
+fn hash_member(name: u128, value: u128) -> u128 {
+    let mut hasher = begin(Tag::Member);
+    hasher.write(&name.to_le_bytes());
+    hasher.write(&value.to_le_bytes());
+    finish(&hasher)
+}
+
+/// Ends an array, into which the hashes of its items were written, or an object with the sum of its members.
+fn finish_container(mut hasher: SipHasher13, count: u64) -> u128 {
+    hasher.write(&count.to_le_bytes());
+    finish(&hasher)
+}
+
+fn finish_object(sum: u128, count: u64) -> u128 {
+    let mut hasher = begin(Tag::Object);
+    hasher.write(&sum.to_le_bytes());
+    finish_container(hasher, count)
+}
+
+/// Returns the hash of a value of a schema. It goes as deep as the value, which its parser has bounded.
+pub fn hash_value(value: &Value) -> u128 {
+    match value {
+        Value::Null => finish(&begin(Tag::Null)),
+        Value::Bool(false) => finish(&begin(Tag::False)),
+        Value::Bool(true) => finish(&begin(Tag::True)),
+        Value::Number(number) => hash_number(&number.to_string()),
+        Value::String(text) => hash_text(text.as_bytes()),
+        Value::Array(items) => {
+            let mut hasher = begin(Tag::Array);
+            for item in items {
+                hasher.write(&hash_value(item).to_le_bytes());
+            }
+            finish_container(hasher, items.len() as u64)
+        }
+        Value::Object(members) => {
+            let member = |(name, value): (&String, &Value)| hash_member(hash_text(name.as_bytes()), hash_value(value));
+            let sum = members.iter().map(member).fold(0_u128, u128::wrapping_add);
+            finish_object(sum, members.len() as u64)
+        }
+    }
+}
+
+/// Returns the hash of a scalar or a member's name; `None` for an array or object. It takes time for its whole text:
+/// [`NodeHasher`] can be suspended.
+#[inline]
+pub fn hash_scalar(tape: &Tape, node: Node) -> Option<u128> {
+    Some(match tape.kind(node) {
+        NodeKind::Null => finish(&begin(Tag::Null)),
+        NodeKind::False => finish(&begin(Tag::False)),
+        NodeKind::True => finish(&begin(Tag::True)),
+        NodeKind::Integer | NodeKind::Number => hash_number(tape.raw(node)),
+        NodeKind::String => hash_text(tape.raw_bytes(node)),
+        NodeKind::EscapedString => {
+            let mut hasher = begin(Tag::String);
+            write_text(&mut hasher, tape.raw(node));
+            finish(&hasher)
+        }
+        NodeKind::Array | NodeKind::Object => return None,
+    })
+}
+
+/// Returns the hash of a value in one go, for values that are known to be small.
+pub fn hash_node(tape: &Tape, node: Node) -> u128 {
+    let mut hasher = NodeHasher::start(node);
+    loop {
+        if let std::task::Poll::Ready(hash) = hasher.resume(tape, &mut crate::fuel::Fuel::new(u64::MAX)) {
+            return hash;
+        }
+    }
+}

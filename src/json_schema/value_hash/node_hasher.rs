@@ -1,0 +1,194 @@
+//! The hash of a value of a tape, in slices of fuel.
+
+use super::{
+    Tag, begin, begin_number, finish, finish_container, finish_object, hash_member, hash_scalar, write_digits,
+    write_text,
+};
+use crate::{
+    fuel::Fuel,
+    number::Decimal,
+    tape::{Node, NodeKind, Tape, block_at},
+};
+use siphasher::sip128::SipHasher13;
+use std::{hash::Hasher, task::Poll};
+
+/// Units of fuel for a value beside its text, and for a member.
+const VALUE_UNITS: u64 = 4;
+const MEMBER_UNITS: u64 = 3;
+/// Bytes of text that are hashed for a unit of fuel.
+const BYTES_PER_UNIT: u64 = 4;
+/// A string or number up to this length is hashed at once, a longer one in blocks.
+const SHORT_BYTES: usize = 1024;
+const BLOCK_BYTES: usize = 4096;
+
+/// An array or object whose entries are being hashed.
+#[derive(Debug)]
+struct OpenContainer {
+    /// The entry after the last one.
+    end: Node,
+    count: u64,
+    kind: ContainerKind,
+}
+
+#[derive(Debug)]
+enum ContainerKind {
+    Array(SipHasher13),
+    Object { sum: u128, name: Option<u128> },
+}
+
+/// A long string or number, of which a part is hashed.
+#[derive(Debug)]
+struct LongScalar {
+    hasher: SipHasher13,
+    at: usize,
+    end: usize,
+}
+
+/// Computes the hash of a value over several slices of fuel. It has one entry of 96 bytes for each open array and object,
+/// at most as many as the tape is deep.
+#[derive(Debug)]
+pub struct NodeHasher {
+    next: Node,
+    open: Vec<OpenContainer>,
+    long: Option<LongScalar>,
+}
+
+impl NodeHasher {
+    /// Begins with a value.
+    pub fn start(node: Node) -> Self {
+        Self { next: node, open: Vec::new(), long: None }
+    }
+
+    /// Begins with another value, in the memory of the last one.
+    pub fn restart(&mut self, node: Node) {
+        self.next = node;
+        self.open.clear();
+        self.long = None;
+    }
+
+    /// Goes on as far as the fuel goes. After the hash, [`restart`](Self::restart) must be called before the next one.
+    pub fn resume(&mut self, tape: &Tape, fuel: &mut Fuel) -> Poll<u128> {
+        loop {
+            if fuel.is_spent() {
+                return Poll::Pending;
+            }
+            let Some(mut hash) = self.hash_next(tape, fuel) else { continue };
+            // The hash may be the last one of several arrays and objects.
+            loop {
+                let Some(container) = self.open.last_mut() else { return Poll::Ready(hash) };
+                container.add(hash);
+                if self.next < container.end {
+                    break;
+                }
+                match self.open.pop() {
+                    Some(container) => hash = container.finish(),
+                    None => return Poll::Ready(hash),
+                }
+            }
+        }
+    }
+
+    /// Returns the hash of the next scalar or empty container; `None` if the value goes on.
+    fn hash_next(&mut self, tape: &Tape, fuel: &mut Fuel) -> Option<u128> {
+        if let Some(long) = &mut self.long {
+            if long.hash_block(tape, self.next, fuel) {
+                return None;
+            }
+            let hash = finish(&long.hasher);
+            self.long = None;
+            self.next = tape.next_sibling(self.next);
+            return Some(hash);
+        }
+        let node = self.next;
+        let kind = tape.kind(node);
+        fuel.charge(VALUE_UNITS);
+        if kind.is_container() {
+            self.next = tape.first_child(node);
+            fuel.charge(MEMBER_UNITS);
+            let container = OpenContainer::new(kind, tape.end(node));
+            if self.next >= container.end {
+                return Some(container.finish());
+            }
+            self.open.push(container);
+            return None;
+        }
+        let length = tape.raw_length(node);
+        if length > SHORT_BYTES {
+            // Where the digits of a number are takes a look at all of it, which is fast.
+            fuel.charge(length as u64 / 64);
+            self.long = Some(LongScalar::new(tape, node));
+            return None;
+        }
+        fuel.charge_bytes(length, BYTES_PER_UNIT);
+        self.next = tape.next_sibling(node);
+        hash_scalar(tape, node)
+    }
+
+    /// Returns the bytes of memory.
+    pub fn memory(&self) -> usize {
+        self.open.capacity() * size_of::<OpenContainer>()
+    }
+}
+
+impl OpenContainer {
+    fn new(kind: NodeKind, end: Node) -> Self {
+        let kind = match kind {
+            NodeKind::Object => ContainerKind::Object { sum: 0, name: None },
+            _ => ContainerKind::Array(begin(Tag::Array)),
+        };
+        Self { end, count: 0, kind }
+    }
+
+    fn add(&mut self, hash: u128) {
+        match &mut self.kind {
+            ContainerKind::Array(hasher) => {
+                self.count += 1;
+                hasher.write(&hash.to_le_bytes());
+            }
+            ContainerKind::Object { sum, name } => match name.take() {
+                None => *name = Some(hash),
+                Some(name) => {
+                    self.count += 1;
+                    *sum = sum.wrapping_add(hash_member(name, hash));
+                }
+            },
+        }
+    }
+
+    fn finish(self) -> u128 {
+        match self.kind {
+            ContainerKind::Array(hasher) => finish_container(hasher, self.count),
+            ContainerKind::Object { sum, .. } => finish_object(sum, self.count),
+        }
+    }
+}
+
+impl LongScalar {
+    fn new(tape: &Tape, node: Node) -> Self {
+        if tape.kind(node).is_number() {
+            let decimal = Decimal::parse(tape.raw(node));
+            let digits = decimal.significant_range();
+            Self { hasher: begin_number(&decimal), at: digits.start, end: digits.end }
+        } else {
+            Self { hasher: begin(Tag::String), at: 0, end: tape.raw_length(node) }
+        }
+    }
+
+    /// Hashes the next block; returns false if there is none.
+    fn hash_block(&mut self, tape: &Tape, node: Node, fuel: &mut Fuel) -> bool {
+        if self.at >= self.end {
+            return false;
+        }
+        let raw = tape.raw_bytes(node).get(..self.end).unwrap_or_default();
+        let block = block_at(raw, self.at, BLOCK_BYTES);
+        fuel.charge_bytes(block.len(), BYTES_PER_UNIT);
+        match tape.kind(node) {
+            NodeKind::EscapedString => write_text(&mut self.hasher, block),
+            NodeKind::String => self.hasher.write(block.as_bytes()),
+            _ => write_digits(&mut self.hasher, block.as_bytes()),
+        }
+        // A block is never empty: the text is UTF-8.
+        self.at += block.len().max(1);
+        true
+    }
+}
