@@ -13,6 +13,9 @@ const MAX_SYMBOLS: usize = 254;
 /// Comparisons of a range with a class that finding the groups may take.
 const MAX_COMPARISONS: usize = 200_000;
 
+/// Sets of code points, each as its sorted ranges.
+type RangeSets = Vec<Vec<(u32, u32)>>;
+
 /// Groups of code points that an automaton cannot tell apart, by number.
 #[derive(Debug)]
 pub(super) struct Alphabet {
@@ -104,7 +107,7 @@ fn collect_ranges(
     program: &NfaProgram,
     classes: &ClassTable,
     budget: &mut CompileBudget<'_>,
-) -> Result<Option<Vec<Vec<(u32, u32)>>>, PatternError> {
+) -> Result<Option<RangeSets>, PatternError> {
     let mut names = BTreeSet::new();
     let mut has_word_boundaries = false;
     budget.charge(program.len() as u64)?;

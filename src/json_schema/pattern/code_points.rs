@@ -17,7 +17,8 @@ pub(super) struct CodePointSet {
 impl CodePointSet {
     /// Creates the set of all code points in `ranges`, which may be in any order and overlap.
     pub(super) fn from_ranges(mut ranges: Vec<(u32, u32)>) -> Self {
-        ranges.sort_unstable();
+        // Stable: sets that are joined are runs, which this sort merges.
+        ranges.sort();
         let mut merged: Vec<(u32, u32)> = Vec::with_capacity(ranges.len());
         for (low, high) in ranges {
             match merged.last_mut() {
@@ -113,14 +114,14 @@ impl CharacterClass {
 #[derive(Debug, Default)]
 pub(super) struct ClassTable {
     classes: Vec<CharacterClass>,
-    indices: HashMap<CodePointSet, u32>,
+    indices: HashMap<CodePointSet, u32, foldhash::quality::RandomState>,
     memory: usize,
 }
 
 impl ClassTable {
     /// Adds a set if the table does not have it, and returns its index.
     pub(super) fn intern(&mut self, set: CodePointSet, budget: &mut CompileBudget<'_>) -> Result<u32, PatternError> {
-        budget.charge(2 + set.ranges.len() as u64 / 4)?;
+        budget.charge(2 + set.ranges.len() as u64)?;
         if let Some(&index) = self.indices.get(&set) {
             return Ok(index);
         }
@@ -146,14 +147,9 @@ impl ClassTable {
         self.get(index).is_some_and(|class| class.contains(code_point))
     }
 
-    /// The number of classes.
-    pub(super) fn len(&self) -> usize {
-        self.classes.len()
-    }
-
     /// Frees what only [`ClassTable::intern`] needs.
     pub(super) fn finish(&mut self) {
-        self.indices = HashMap::new();
+        self.indices = HashMap::default();
         self.classes.shrink_to_fit();
     }
 

@@ -150,7 +150,7 @@ struct DfaBuilder<'b> {
     has_word_conditions: bool,
     table: Vec<u16>,
     /// Rows by the states of the other automaton that they stand for.
-    rows: HashMap<Box<[u32]>, u16>,
+    rows: HashMap<Box<[u32]>, u16, foldhash::quality::RandomState>,
     queue: Vec<(Box<[u32]>, u16)>,
     reached: Vec<u32>,
     step: u32,
@@ -176,7 +176,7 @@ impl<'b> DfaBuilder<'b> {
             stride,
             has_word_conditions: program.has_word_conditions(),
             table: vec![DEAD; stride * 2],
-            rows: HashMap::new(),
+            rows: HashMap::default(),
             queue: Vec::new(),
             reached: vec![0; program.len()],
             step: 0,

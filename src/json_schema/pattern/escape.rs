@@ -148,7 +148,7 @@ impl Parser<'_, '_> {
         let (set, is_new) = self.properties.find(&expression);
         match set {
             Ok(set) => {
-                self.budget.charge(set.ranges().len() as u64 / 8)?;
+                self.budget.charge(set.ranges().len() as u64 / 4)?;
                 if is_new {
                     self.budget.charge(2_000 + set.ranges().len() as u64 * 4)?;
                 }
@@ -310,7 +310,7 @@ impl Parser<'_, '_> {
             let last = self.parse_class_atom()?;
             self.push_range(first, last, &mut ranges)?;
         }
-        self.budget.charge(ranges.len() as u64 / 4)?;
+        self.budget.charge(ranges.len() as u64)?;
         let set = CodePointSet::from_ranges(ranges);
         self.class_expression(if is_negative { set.complement() } else { set })
     }

@@ -6,6 +6,8 @@
 //! 2024). Fuel is charged for each block of text, and a search can stop between two blocks.
 
 mod alphabet;
+mod backtrack_program;
+mod backtracker;
 mod budget;
 mod code_points;
 mod dense_dfa;
@@ -33,7 +35,7 @@ use plan::{PatternPart, compile_parts};
 pub use search::Match;
 
 /// Bytes of the longest pattern.
-pub const MAX_PATTERN_BYTES: usize = 256 * 1024;
+pub const MAX_PATTERN_BYTES: usize = 64 * 1024;
 
 /// Bytes that one [`Match`] may hold.
 pub const MAX_MATCH_MEMORY: usize = 8 * 1024 * 1024;
@@ -83,7 +85,8 @@ pub struct Pattern {
 impl Pattern {
     /// Compiles a pattern.
     ///
-    /// `max_memory` bounds what the compiled pattern and its compilation hold. Compiling cannot be suspended: it fails
+    /// `max_memory` bounds what the compiled pattern holds, and the automata that its compilation makes. The syntax tree
+    /// adds some fifty bytes for each byte of the source while the pattern is compiled. Compiling cannot be suspended: it fails
     /// with [`PatternError::Unsupported`] when the fuel is spent, and after 4,000,000 units whatever fuel there is.
     pub fn compile(source: &str, fuel: &mut Fuel, max_memory: usize) -> Result<Self, PatternError> {
         if source.len() > MAX_PATTERN_BYTES {

@@ -148,16 +148,14 @@ pub(super) fn compile_nfa(
     let mut compiler = NfaCompiler { states: Vec::new(), counters: Vec::new(), options, looks, classes, budget };
     let accept = compiler.push(NfaState::Accept)?;
     let body = compiler.emit(expression, accept)?;
-    let start = match starts_at_scan_start(expression, options.direction) {
-        true => body,
-        false => compiler.emit_any_prefix(body)?,
-    };
+    let is_anchored = starts_at_scan_start(expression, options.direction);
+    let start = if is_anchored { body } else { compiler.emit_any_prefix(body)? };
     compiler.states.shrink_to_fit();
     Ok(NfaProgram { states: compiler.states, counters: compiler.counters, start, direction: options.direction })
 }
 
 /// Returns whether the expression matches at the start of the scan only.
-fn starts_at_scan_start(expression: &Expression, direction: Direction) -> bool {
+pub(super) fn starts_at_scan_start(expression: &Expression, direction: Direction) -> bool {
     match (expression, direction) {
         (Expression::Boundary(Boundary::TextStart), Direction::Forward)
         | (Expression::Boundary(Boundary::TextEnd), Direction::Backward) => true,

@@ -32,14 +32,13 @@ pub(super) fn parse(
     budget: &mut CompileBudget<'_>,
 ) -> Result<SyntaxTree, PatternError> {
     budget.charge(source.len() as u64 / 4 + 1)?;
-    budget.hold(source.len() * 4)?;
     let mut parser = Parser::new(source, grammar, budget);
     parser.count_groups();
     let root = parser.parse_disjunction(0)?;
     if parser.peek().is_some() {
         return Err(parser.syntax_error("unmatched ')'"));
     }
-    parser.finish(root, source.len() * 4)
+    parser.finish(root)
 }
 
 /// The state of parsing one pattern.
@@ -83,7 +82,7 @@ impl<'p, 'f> Parser<'p, 'f> {
         }
     }
 
-    fn finish(mut self, mut root: Expression, source_bytes: usize) -> Result<SyntaxTree, PatternError> {
+    fn finish(mut self, mut root: Expression) -> Result<SyntaxTree, PatternError> {
         let referenced = std::mem::take(&mut self.referenced_names);
         let mut groups = Vec::with_capacity(referenced.len());
         for (name, position) in referenced {
@@ -96,7 +95,6 @@ impl<'p, 'f> Parser<'p, 'f> {
         }
         resolve_names(&mut root, &mut groups.into_iter());
         self.classes.finish();
-        self.budget.release(source_bytes);
         Ok(SyntaxTree {
             root,
             classes: self.classes,
@@ -185,7 +183,6 @@ impl<'p, 'f> Parser<'p, 'f> {
                 break;
             }
             self.budget.charge(2)?;
-            self.budget.hold(size_of::<Expression>())?;
             terms.push(self.parse_term(depth)?);
         }
         Ok(match (terms.len(), terms.pop()) {
@@ -320,7 +317,6 @@ impl<'p, 'f> Parser<'p, 'f> {
         let Some((min, max)) = bounds else { return Ok(body) };
         let is_lazy = self.take_if('?');
         let groups = (first_group + 1, self.group_count + 1);
-        self.budget.hold(size_of::<Repetition>())?;
         Ok(Expression::Repetition(Box::new(Repetition { body, min, max, is_lazy, groups })))
     }
 

@@ -1,6 +1,7 @@
 //! Chooses how a pattern is matched.
 
 use super::PatternError;
+use super::backtrack_program::BacktrackProgram;
 use super::budget::CompileBudget;
 use super::code_points::ClassTable;
 use super::dense_dfa::DenseDfa;
@@ -24,6 +25,7 @@ pub(super) enum PartEngine {
     Sequence(CharacterSequence),
     Dense(DenseDfa),
     Simulation(SimulationPrograms),
+    Backtrack(BacktrackProgram),
 }
 
 /// An automaton with the automata of its look-arounds, innermost first.
@@ -59,6 +61,7 @@ impl PatternPart {
             + match &self.engine {
                 PartEngine::Sequence(sequence) => sequence.memory(),
                 PartEngine::Dense(dfa) => dfa.memory(),
+                PartEngine::Backtrack(program) => program.memory(),
                 PartEngine::Simulation(programs) => {
                     programs.main.memory() + programs.looks.iter().map(NfaProgram::memory).sum::<usize>()
                 }
@@ -71,6 +74,10 @@ pub(super) fn compile_parts(
     tree: SyntaxTree,
     budget: &mut CompileBudget<'_>,
 ) -> Result<(Vec<PatternPart>, ClassTable), PatternError> {
+    if tree.has_back_references {
+        let engine = PartEngine::Backtrack(BacktrackProgram::compile(&tree, budget)?);
+        return Ok((vec![PatternPart { engine, is_negative: false }], tree.classes));
+    }
     let SyntaxTree { root, mut classes, .. } = tree;
     let parts = divide(root)
         .into_iter()

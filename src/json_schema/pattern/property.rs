@@ -81,6 +81,14 @@ fn find_general_category(value: &str) -> Result<CodePointSet, PropertyError> {
 }
 
 fn read_script(property: &str, value: &str) -> Result<CodePointSet, PropertyError> {
+    if matches!(value, "Unknown" | "Zzzz") {
+        // The tables list the scripts that code points have.
+        let mut ranges = vec![(0xD800, 0xDFFF)];
+        for category in ["gc=Unassigned", "gc=Private_Use"] {
+            ranges.extend_from_slice(read_tables(category)?.ranges());
+        }
+        return Ok(CodePointSet::from_ranges(ranges));
+    }
     read_tables(&format!("{property}={value}")).map_err(|_| PropertyError::NoSuchProperty)
 }
 

@@ -4,6 +4,8 @@ use std::task::Poll;
 
 use crate::fuel::Fuel;
 
+use super::backtrack_program::BacktrackProgram;
+use super::backtracker::{BacktrackInput, Backtracker};
 use super::dense_dfa::DfaPosition;
 use super::plan::{PartEngine, SimulationPrograms};
 use super::position_bits::PositionBits;
@@ -13,6 +15,10 @@ use super::{MAX_MATCH_MEMORY, OutOfMemory, Pattern};
 
 /// Bytes of the longest text that is matched without a [`Match`].
 const MAX_QUICK_BYTES: usize = 4096;
+
+/// States for whose memory a unit of fuel pays, and bytes of tables.
+const STATES_PER_UNIT: u64 = 16;
+const BYTES_PER_UNIT: u64 = 64;
 
 /// The state of one search of a pattern in a text.
 #[derive(Debug)]
@@ -29,6 +35,7 @@ enum PartState {
     Sequence(SequencePosition),
     Dense(DfaPosition),
     Simulation(Box<LookSearch>),
+    Backtrack(Box<Backtracker>),
 }
 
 /// The state of matching with look-arounds: their tables one after the other, and then the automaton that reads them.
@@ -102,7 +109,7 @@ impl Match {
         fuel: &mut Fuel,
     ) -> Poll<Result<bool, OutOfMemory>> {
         if matches!(self.state, PartState::Waiting) {
-            match PartState::start(engine, text) {
+            match PartState::start(engine, text, fuel) {
                 Ok(state) => self.state = state,
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -115,6 +122,9 @@ impl Match {
             (PartState::Simulation(search), PartEngine::Simulation(programs)) => {
                 search.resume(programs, pattern, text, fuel)
             }
+            (PartState::Backtrack(backtracker), PartEngine::Backtrack(program)) => {
+                backtracker.resume(BacktrackInput { program, classes: &pattern.classes, text }, fuel)
+            }
             // The caller changed the pattern: there is no verdict.
             _ => Poll::Ready(Err(OutOfMemory)),
         }
@@ -122,37 +132,44 @@ impl Match {
 }
 
 impl PartState {
-    fn start(engine: &PartEngine, text: &str) -> Result<Self, OutOfMemory> {
+    fn start(engine: &PartEngine, text: &str, fuel: &mut Fuel) -> Result<Self, OutOfMemory> {
         Ok(match engine {
             PartEngine::Sequence(_) => Self::Sequence(CharacterSequence::start()),
             PartEngine::Dense(dfa) => Self::Dense(dfa.start()),
-            PartEngine::Simulation(programs) => Self::Simulation(Box::new(LookSearch::start(programs, text)?)),
+            PartEngine::Backtrack(program) => Self::start_backtracker(program, text, fuel)?,
+            PartEngine::Simulation(programs) => Self::Simulation(Box::new(LookSearch::start(programs, text, fuel)?)),
         })
+    }
+
+    fn start_backtracker(program: &BacktrackProgram, text: &str, fuel: &mut Fuel) -> Result<Self, OutOfMemory> {
+        fuel.charge(4 + u64::from(program.register_count) / STATES_PER_UNIT);
+        Ok(Self::Backtrack(Box::new(Backtracker::new(program, text)?)))
     }
 }
 
+/// Starts the simulation of the look-around with this index, or behind the last look-around that of the main automaton.
+fn start_simulation(programs: &SimulationPrograms, index: usize, text: &str, fuel: &mut Fuel) -> NfaSimulation {
+    let look = programs.looks.get(index);
+    let program = look.unwrap_or(&programs.main);
+    fuel.charge(4 + program.len() as u64 / STATES_PER_UNIT);
+    let output = match look {
+        Some(_) => {
+            fuel.charge_bytes(PositionBits::memory_for(text.len()), BYTES_PER_UNIT);
+            SimulationOutput::Ends(PositionBits::new(text.len()))
+        }
+        None => SimulationOutput::Verdict,
+    };
+    NfaSimulation::new(program, text.len(), output)
+}
+
 impl LookSearch {
-    fn start(programs: &SimulationPrograms, text: &str) -> Result<Self, OutOfMemory> {
+    fn start(programs: &SimulationPrograms, text: &str, fuel: &mut Fuel) -> Result<Self, OutOfMemory> {
         let tables = PositionBits::memory_for(text.len()) * programs.looks.len();
         if tables + programs.largest_simulation() > MAX_MATCH_MEMORY {
             return Err(OutOfMemory);
         }
-        let mut search = Self {
-            tables: Vec::with_capacity(programs.looks.len()),
-            simulation: NfaSimulation::new(&programs.main, text.len(), SimulationOutput::Verdict),
-        };
-        search.start_simulation(programs, text);
-        Ok(search)
-    }
-
-    fn start_simulation(&mut self, programs: &SimulationPrograms, text: &str) {
-        self.simulation = match programs.looks.get(self.tables.len()) {
-            Some(look) => {
-                let ends = SimulationOutput::Ends(PositionBits::new(text.len()));
-                NfaSimulation::new(look, text.len(), ends)
-            }
-            None => NfaSimulation::new(&programs.main, text.len(), SimulationOutput::Verdict),
-        };
+        let simulation = start_simulation(programs, 0, text, fuel);
+        Ok(Self { tables: Vec::with_capacity(programs.looks.len()), simulation })
     }
 
     fn resume(
@@ -175,7 +192,7 @@ impl LookSearch {
                 Poll::Ready(Ok(_)) if look.is_some() => {
                     let ends = self.simulation.take_ends();
                     self.tables.push(ends);
-                    self.start_simulation(programs, text);
+                    self.simulation = start_simulation(programs, self.tables.len(), text, fuel);
                 }
                 other => return other,
             }

@@ -147,9 +147,7 @@ impl NfaSimulation {
                 Some(NfaState::Class { .. }) => self.active.push(index),
                 Some(NfaState::Split { first, second }) => self.pending.extend([second, first]),
                 Some(NfaState::Condition { condition, next }) => {
-                    if self.holds(condition, input) {
-                        self.pending.push(next);
-                    }
+                    self.pending.extend(self.holds(condition, input).then_some(next));
                 }
                 Some(NfaState::Counter { counter, .. }) => self.enter_counter(counter, index, input),
                 Some(NfaState::Accept) => self.is_match = true,
@@ -317,7 +315,8 @@ impl CounterState {
     }
 }
 
-fn is_at_word_boundary(text: &str, position: usize) -> bool {
+/// Returns whether a byte offset of a text is at a word boundary.
+pub(super) fn is_at_word_boundary(text: &str, position: usize) -> bool {
     // A continuation byte is no word character, and neither is the character that it ends.
     let bytes = text.as_bytes();
     let before = position.checked_sub(1).and_then(|before| bytes.get(before)).map(|&byte| u32::from(byte));
