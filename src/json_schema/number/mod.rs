@@ -17,7 +17,7 @@ pub const BYTES_PER_UNIT: u64 = 4;
 
 /// Returns the units of fuel for one operation with a number's text.
 pub fn cost(text: &str) -> u64 {
-    1 + text.len() as u64 / BYTES_PER_UNIT
+    2 + text.len() as u64 / BYTES_PER_UNIT
 }
 
 /// Returns whether a number is an integer by its value: `1.0` and `1e3` are.
@@ -38,7 +38,7 @@ const MAX_SHORT_BYTES: usize = 18;
 
 /// Reads an integer of at most 18 bytes without fraction and exponent.
 #[inline]
-fn read_short_integer(text: &str) -> Option<i64> {
+pub(crate) fn read_short_integer(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
     let (is_negative, digits) = match bytes.split_first() {
         Some((b'-', digits)) => (true, digits),

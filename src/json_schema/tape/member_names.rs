@@ -13,6 +13,8 @@ const MAX_LISTED: usize = 16;
 const FIRST_SLOTS: usize = 64;
 /// Slots that are moved into a larger table at once.
 pub(super) const SLOTS_PER_STEP: usize = 128;
+/// Slots of a larger table that are cleared at once.
+const CLEARED_SLOTS: usize = 2048;
 /// Maximum length of a name that is its own key.
 const MAX_PACKED: usize = 7;
 
@@ -51,8 +53,8 @@ impl NameScope {
 struct NameTable {
     slots: Vec<u64>,
     used: usize,
-    /// Slots of the smaller table that have not been moved yet.
-    old: Vec<u64>,
+    /// The table that replaces the slots once all are moved.
+    larger: Vec<u64>,
     moved: usize,
 }
 
@@ -129,7 +131,7 @@ impl OpenNames {
 
     /// Returns the bytes of memory of all lists and tables.
     pub(super) fn memory(&self) -> usize {
-        let tables = self.tables.iter().map(|table| table.slots.capacity() + table.old.capacity());
+        let tables = self.tables.iter().map(|table| table.slots.capacity() + table.larger.capacity());
         8 * (self.listed.capacity() + tables.sum::<usize>())
     }
 }
@@ -163,23 +165,41 @@ impl NameTable {
     }
 
     fn grow(&mut self, keys: (u64, u64)) -> bool {
-        if self.old.is_empty() {
-            let larger = vec![0; self.slots.len() * 2];
-            self.old = std::mem::replace(&mut self.slots, larger);
-            (self.moved, self.used) = (0, 0);
+        let slots = self.slots.len() * 2;
+        if self.larger.capacity() == 0 {
+            self.larger.reserve_exact(slots);
         }
-        let end = self.old.len().min(self.moved + SLOTS_PER_STEP);
-        for at in self.moved..end {
-            match self.old.get(at) {
-                Some(key) if *key != 0 => self.insert(slot_hash(keys, *key), *key),
-                _ => NameInsert::New,
-            };
+        if self.larger.len() < slots {
+            self.larger.resize(slots.min(self.larger.len() + CLEARED_SLOTS), 0);
+            return false;
+        }
+        let end = self.slots.len().min(self.moved + SLOTS_PER_STEP);
+        for key in self.slots.get(self.moved..end).unwrap_or_default() {
+            if *key != 0 {
+                insert_moved(&mut self.larger, slot_hash(keys, *key), *key);
+            }
         }
         self.moved = end;
-        let is_complete = end == self.old.len();
+        let is_complete = end == self.slots.len();
         if is_complete {
-            self.old = Vec::new();
+            self.slots = std::mem::take(&mut self.larger);
+            self.moved = 0;
         }
         is_complete
+    }
+}
+
+/// Puts a key into the first free slot from its place on.
+fn insert_moved(slots: &mut [u64], hash: u64, key: u64) {
+    let mask = slots.len() - 1;
+    let mut at = hash as usize & mask;
+    for _ in 0..slots.len() {
+        match slots.get_mut(at) {
+            Some(slot) if *slot == 0 => {
+                *slot = key;
+                return;
+            }
+            _ => at = (at + 1) & mask,
+        }
     }
 }

@@ -14,7 +14,7 @@ pub use node_hasher::NodeHasher;
 pub use uniqueness::{OutOfMemory, UniquenessCheck};
 
 use crate::{
-    number::Decimal,
+    number::{Decimal, read_short_integer},
     tape::{Node, NodeKind, Tape, TextPart, TextParts},
 };
 use serde_json::Value;
@@ -24,63 +24,111 @@ use std::{
     sync::LazyLock,
 };
 
-static KEY: LazyLock<(u64, u64)> = LazyLock::new(|| {
+/// A key for each kind of value, so that the hash of a value of one kind says nothing about another.
+static KEYS: LazyLock<[(u64, u64); Tag::COUNT]> = LazyLock::new(|| {
     // The only source of random bytes in the standard library: its keys are those of the operating system.
     let random = RandomState::new();
-    (random.hash_one(0_u64), random.hash_one(1_u64))
+    std::array::from_fn(|index| (random.hash_one(2 * index), random.hash_one(2 * index + 1)))
 });
 
-/// Returns the key of this process.
-pub(crate) fn process_key() -> (u64, u64) {
-    *KEY
+/// Returns the key of a kind of values in this process.
+fn key_of(tag: Tag) -> (u64, u64) {
+    KEYS.get(tag as usize).copied().unwrap_or_default()
 }
 
-/// The first byte that is hashed of a value.
+/// Returns the key of this process for names of members.
+pub(crate) fn process_key() -> (u64, u64) {
+    key_of(Tag::Name)
+}
+
+/// What is hashed.
 #[derive(Clone, Copy)]
 enum Tag {
     Null,
     False,
     True,
+    /// A number of at most 18 digits.
     Number,
+    /// A number of more digits.
+    LongNumber,
     String,
     Array,
     Object,
     Member,
+    Name,
 }
 
+impl Tag {
+    const COUNT: usize = 10;
+}
+
+#[inline]
 fn begin(tag: Tag) -> SipHasher13 {
-    let (first, second) = process_key();
-    let mut hasher = SipHasher13::new_with_keys(first, second);
-    hasher.write(&[tag as u8]);
-    hasher
+    let (first, second) = key_of(tag);
+    SipHasher13::new_with_keys(first, second)
 }
 
+#[inline]
 fn finish(hasher: &SipHasher13) -> u128 {
     let hash = hasher.finish128();
     (u128::from(hash.h1) << 64) | u128::from(hash.h2)
 }
 
-/// Begins the hash of a number; its digits follow, without the decimal point.
-fn begin_number(decimal: &Decimal<'_>) -> SipHasher13 {
-    let mut hasher = begin(Tag::Number);
-    let mut prefix = [u8::from(decimal.is_negative()); 9];
-    for (to, byte) in prefix.iter_mut().skip(1).zip(decimal.magnitude().to_le_bytes()) {
-        *to = byte;
-    }
-    hasher.write(&prefix);
+/// Digits that are hashed as an integer.
+const MAX_SHORT_DIGITS: usize = 18;
+
+/// Returns the sign and the place of the decimal point as one word.
+fn number_prefix(is_negative: bool, magnitude: i64) -> [u8; 8] {
+    ((magnitude << 1) | i64::from(is_negative)).to_le_bytes()
+}
+
+/// Begins the hash of a number of more than 18 digits; its digits follow, without the decimal point.
+fn begin_long_number(decimal: &Decimal<'_>) -> SipHasher13 {
+    let mut hasher = begin(Tag::LongNumber);
+    hasher.write(&number_prefix(decimal.is_negative(), decimal.magnitude()));
     hasher
 }
 
 /// Writes a part of a number's digits.
 fn write_digits(hasher: &mut SipHasher13, digits: &[u8]) {
-    for part in digits.split(|byte| *byte == b'.') {
-        hasher.write(part);
+    let point = memchr::memchr(b'.', digits).unwrap_or(digits.len());
+    hasher.write(digits.get(..point).unwrap_or_default());
+    hasher.write(digits.get(point + 1..).unwrap_or_default());
+}
+
+/// Hashes a number of at most 18 digits.
+fn hash_short_number(decimal: &Decimal<'_>) -> u128 {
+    let digits = decimal.digits().fold(0_u64, |value, digit| value.wrapping_mul(10) + u64::from(digit - b'0'));
+    hash_digits(decimal.is_negative(), decimal.magnitude(), digits)
+}
+
+/// Hashes 0.DIGITS × 10^magnitude, whose last digit is not 0.
+fn hash_digits(is_negative: bool, magnitude: i64, digits: u64) -> u128 {
+    let mut hasher = begin(Tag::Number);
+    hasher.write(&number_prefix(is_negative, magnitude));
+    hasher.write(&digits.to_le_bytes());
+    finish(&hasher)
+}
+
+/// Hashes an integer of at most 18 digits, as [`hash_short_number`] does.
+fn hash_integer(integer: i64) -> u128 {
+    let mut digits = integer.unsigned_abs();
+    let magnitude = digits.checked_ilog10().map_or(0, |log| i64::from(log) + 1);
+    while digits != 0 && digits.is_multiple_of(10) {
+        digits /= 10;
     }
+    hash_digits(integer < 0, magnitude, digits)
 }
 
 fn hash_number(text: &str) -> u128 {
+    if let Some(integer) = read_short_integer(text) {
+        return hash_integer(integer);
+    }
     let decimal = Decimal::parse(text);
-    let mut hasher = begin_number(&decimal);
+    if decimal.digit_count() <= MAX_SHORT_DIGITS {
+        return hash_short_number(&decimal);
+    }
+    let mut hasher = begin_long_number(&decimal);
     write_digits(&mut hasher, text.as_bytes().get(decimal.significant_range()).unwrap_or_default());
     finish(&hasher)
 }
@@ -109,8 +157,8 @@ fn hash_member(name: u128, value: u128) -> u128 {
     finish(&hasher)
 }
 
-/// Ends an array, into which the hashes of its items were written, or an object with the sum of its members.
-fn finish_container(mut hasher: SipHasher13, count: u64) -> u128 {
+/// Ends an array, into which the hashes of its items were written.
+fn finish_array(mut hasher: SipHasher13, count: u64) -> u128 {
     hasher.write(&count.to_le_bytes());
     finish(&hasher)
 }
@@ -118,7 +166,8 @@ fn finish_container(mut hasher: SipHasher13, count: u64) -> u128 {
 fn finish_object(sum: u128, count: u64) -> u128 {
     let mut hasher = begin(Tag::Object);
     hasher.write(&sum.to_le_bytes());
-    finish_container(hasher, count)
+    hasher.write(&count.to_le_bytes());
+    finish(&hasher)
 }
 
 /// Returns the hash of a value of a schema. It goes as deep as the value, which its parser has bounded.
@@ -134,7 +183,7 @@ pub fn hash_value(value: &Value) -> u128 {
             for item in items {
                 hasher.write(&hash_value(item).to_le_bytes());
             }
-            finish_container(hasher, items.len() as u64)
+            finish_array(hasher, items.len() as u64)
         }
         Value::Object(members) => {
             let member = |(name, value): (&String, &Value)| hash_member(hash_text(name.as_bytes()), hash_value(value));

@@ -1,8 +1,8 @@
 //! The hash of a value of a tape, in slices of fuel.
 
 use super::{
-    Tag, begin, begin_number, finish, finish_container, finish_object, hash_member, hash_scalar, write_digits,
-    write_text,
+    MAX_SHORT_DIGITS, Tag, begin, begin_long_number, finish, finish_array, finish_object, hash_member, hash_scalar,
+    hash_short_number, write_digits, write_text,
 };
 use crate::{
     fuel::Fuel,
@@ -12,11 +12,14 @@ use crate::{
 use siphasher::sip128::SipHasher13;
 use std::{hash::Hasher, task::Poll};
 
-/// Units of fuel for a value beside its text, and for a member.
-const VALUE_UNITS: u64 = 4;
-const MEMBER_UNITS: u64 = 3;
+/// Units of fuel for a value beside its text, and for an array or object on top.
+const VALUE_UNITS: u64 = 6;
+const CONTAINER_UNITS: u64 = 3;
+/// Units of fuel for a number with a fraction or an exponent, on top.
+const FRACTION_UNITS: u64 = 4;
 /// Bytes of text that are hashed for a unit of fuel.
 const BYTES_PER_UNIT: u64 = 4;
+const ESCAPED_BYTES_PER_UNIT: u64 = 2;
 /// A string or number up to this length is hashed at once, a longer one in blocks.
 const SHORT_BYTES: usize = 1024;
 const BLOCK_BYTES: usize = 4096;
@@ -42,6 +45,8 @@ struct LongScalar {
     hasher: SipHasher13,
     at: usize,
     end: usize,
+    /// The hash, if it is a number of few digits in a long text.
+    short_number: Option<u128>,
 }
 
 /// Computes the hash of a value over several slices of fuel. It has one entry of 96 bytes for each open array and object,
@@ -104,7 +109,7 @@ impl NodeHasher {
         fuel.charge(VALUE_UNITS);
         if kind.is_container() {
             self.next = tape.first_child(node);
-            fuel.charge(MEMBER_UNITS);
+            fuel.charge(CONTAINER_UNITS);
             let container = OpenContainer::new(kind, tape.end(node));
             if self.next >= container.end {
                 return Some(container.finish());
@@ -112,14 +117,23 @@ impl NodeHasher {
             self.open.push(container);
             return None;
         }
+        if kind == NodeKind::Number {
+            fuel.charge(FRACTION_UNITS);
+        }
         let length = tape.raw_length(node);
         if length > SHORT_BYTES {
             // Where the digits of a number are takes a look at all of it, which is fast.
             fuel.charge(length as u64 / 64);
-            self.long = Some(LongScalar::new(tape, node));
+            let long = LongScalar::new(tape, node);
+            if let Some(hash) = long.short_number {
+                self.next = tape.next_sibling(node);
+                return Some(hash);
+            }
+            self.long = Some(long);
             return None;
         }
-        fuel.charge_bytes(length, BYTES_PER_UNIT);
+        let is_escaped = kind == NodeKind::EscapedString;
+        fuel.charge_bytes(length, if is_escaped { ESCAPED_BYTES_PER_UNIT } else { BYTES_PER_UNIT });
         self.next = tape.next_sibling(node);
         hash_scalar(tape, node)
     }
@@ -157,7 +171,7 @@ impl OpenContainer {
 
     fn finish(self) -> u128 {
         match self.kind {
-            ContainerKind::Array(hasher) => finish_container(hasher, self.count),
+            ContainerKind::Array(hasher) => finish_array(hasher, self.count),
             ContainerKind::Object { sum, .. } => finish_object(sum, self.count),
         }
     }
@@ -168,20 +182,22 @@ impl LongScalar {
         if tape.kind(node).is_number() {
             let decimal = Decimal::parse(tape.raw(node));
             let digits = decimal.significant_range();
-            Self { hasher: begin_number(&decimal), at: digits.start, end: digits.end }
+            let short_number = (decimal.digit_count() <= MAX_SHORT_DIGITS).then(|| hash_short_number(&decimal));
+            Self { hasher: begin_long_number(&decimal), at: digits.start, end: digits.end, short_number }
         } else {
-            Self { hasher: begin(Tag::String), at: 0, end: tape.raw_length(node) }
+            Self { hasher: begin(Tag::String), at: 0, end: tape.raw_length(node), short_number: None }
         }
     }
 
-    /// Hashes the next block; returns false if there is none.
+    /// Hashes the next block; returns false if there is none. An escape takes longer than other text.
     fn hash_block(&mut self, tape: &Tape, node: Node, fuel: &mut Fuel) -> bool {
         if self.at >= self.end {
             return false;
         }
         let raw = tape.raw_bytes(node).get(..self.end).unwrap_or_default();
         let block = block_at(raw, self.at, BLOCK_BYTES);
-        fuel.charge_bytes(block.len(), BYTES_PER_UNIT);
+        let is_escaped = tape.kind(node) == NodeKind::EscapedString;
+        fuel.charge_bytes(block.len(), if is_escaped { ESCAPED_BYTES_PER_UNIT } else { BYTES_PER_UNIT });
         match tape.kind(node) {
             NodeKind::EscapedString => write_text(&mut self.hasher, block),
             NodeKind::String => self.hasher.write(block.as_bytes()),

@@ -13,11 +13,15 @@ const MAX_COMPARED: usize = 8;
 /// Length of a scalar that may be compared so.
 const MAX_COMPARED_BYTES: usize = 64;
 /// Units of fuel for a pair of compared scalars, and for an item in the table.
-const PAIR_UNITS: u64 = 1;
-const SLOT_UNITS: u64 = 2;
+const PAIR_UNITS: u64 = 3;
+const SLOT_UNITS: u64 = 6;
+/// Units of fuel for a slot that is moved.
+const MOVE_UNITS: u64 = 2;
 const FIRST_SLOTS: usize = 64;
 /// Slots that are moved into a larger table at once.
-const SLOTS_PER_STEP: usize = 256;
+const SLOTS_PER_STEP: usize = 128;
+/// Slots of a larger table that are cleared at once.
+const CLEARED_SLOTS: usize = 2048;
 const GROWTH: usize = 4;
 
 /// The check needs more memory than allowed.
@@ -199,15 +203,19 @@ impl UniquenessCheck {
 
     /// Moves some slots into a larger table. Their order stays: the place of an item depends on the top bits of its tag.
     fn grow(&mut self, tape: &Tape, hash: u128, moved: usize, fuel: &mut Fuel) {
-        if self.larger.is_empty() {
-            let slots = self.slots.len() * GROWTH;
+        let slots = self.slots.len() * GROWTH;
+        if self.larger.capacity() == 0 {
             if (slots + self.slots.len()) * size_of::<Slot>() > self.max_memory {
                 self.phase = Phase::Complete(Err(OutOfMemory));
                 return;
             }
-            self.larger = vec![Slot::default(); slots];
+            self.larger = Vec::with_capacity(slots);
         }
-        fuel.charge(SLOTS_PER_STEP as u64 * SLOT_UNITS);
+        fuel.charge(SLOTS_PER_STEP as u64 * MOVE_UNITS);
+        if self.larger.len() < slots {
+            self.larger.resize(slots.min(self.larger.len() + CLEARED_SLOTS), Slot::default());
+            return;
+        }
         let end = self.slots.len().min(moved + SLOTS_PER_STEP);
         for slot in self.slots.get(moved..end).unwrap_or_default() {
             if slot.node != 0 {
