@@ -23,18 +23,19 @@ pub(super) struct Alphabet {
     /// First code points of ranges, sorted, each with its group.
     ranges: Box<[(u32, u8)]>,
     symbol_count: usize,
+    has_word_conditions: bool,
     /// A code point of each group.
     representatives: Vec<u32>,
 }
 
 impl Alphabet {
-    /// Finds the groups of an automaton. Returns nothing if there are too many.
+    /// Finds the groups of automata. Returns nothing if there are too many.
     pub(super) fn new(
-        program: &NfaProgram,
+        programs: &[&NfaProgram],
         classes: &ClassTable,
         budget: &mut CompileBudget<'_>,
     ) -> Result<Option<Self>, PatternError> {
-        let Some(sets) = collect_ranges(program, classes, budget)? else { return Ok(None) };
+        let Some(sets) = collect_ranges(programs, classes, budget)? else { return Ok(None) };
         let mut bounds = BTreeSet::from([0]);
         for &(low, high) in sets.iter().flatten() {
             bounds.extend([low, high + 1]);
@@ -46,7 +47,9 @@ impl Alphabet {
         let starts: Vec<u32> = bounds.into_iter().collect();
         let Some(symbols) = number_groups(&starts, &sets) else { return Ok(None) };
         let ranges: Box<[(u32, u8)]> = starts.iter().copied().zip(symbols).collect();
-        Ok(Some(Self::from_ranges(ranges)))
+        let mut alphabet = Self::from_ranges(ranges);
+        alphabet.has_word_conditions = programs.iter().any(|program| program.has_word_conditions());
+        Ok(Some(alphabet))
     }
 
     fn from_ranges(ranges: Box<[(u32, u8)]>) -> Self {
@@ -56,7 +59,8 @@ impl Alphabet {
                 representatives.push(start);
             }
         }
-        let mut alphabet = Self { ascii: [0; 128], ranges, symbol_count: representatives.len(), representatives };
+        let symbol_count = representatives.len();
+        let mut alphabet = Self { ascii: [0; 128], ranges, symbol_count, has_word_conditions: false, representatives };
         for code_point in 0u8..128 {
             let symbol = alphabet.search(u32::from(code_point));
             if let Some(slot) = alphabet.ascii.get_mut(usize::from(code_point)) {
@@ -64,6 +68,11 @@ impl Alphabet {
             }
         }
         alphabet
+    }
+
+    /// Returns whether the automata have conditions about words.
+    pub(super) fn has_word_conditions(&self) -> bool {
+        self.has_word_conditions
     }
 
     /// The number of groups.
@@ -102,16 +111,16 @@ impl Alphabet {
     }
 }
 
-/// Returns the ranges of each class that the automaton names, and of `\w` if it looks at word boundaries.
+/// Returns the ranges of each class that the automata name, and of `\w` if they have conditions about words.
 fn collect_ranges(
-    program: &NfaProgram,
+    programs: &[&NfaProgram],
     classes: &ClassTable,
     budget: &mut CompileBudget<'_>,
 ) -> Result<Option<RangeSets>, PatternError> {
     let mut names = BTreeSet::new();
     let mut has_word_boundaries = false;
-    budget.charge(program.len() as u64)?;
-    for state in program.states() {
+    budget.charge(programs.iter().map(|program| program.len() as u64).sum())?;
+    for state in programs.iter().flat_map(|program| program.states()) {
         match state {
             NfaState::Class { class, .. } => {
                 names.insert(*class);
@@ -119,9 +128,7 @@ fn collect_ranges(
             NfaState::Condition { condition: Condition::WordBoundary | Condition::NotWordBoundary, .. } => {
                 has_word_boundaries = true;
             }
-            NfaState::Condition { condition: Condition::Look { .. }, .. } | NfaState::Counter { .. } => {
-                return Ok(None);
-            }
+            NfaState::Counter { .. } => return Ok(None),
             _ => {}
         }
     }

@@ -44,6 +44,11 @@ impl<'f> CompileBudget<'f> {
         self.memory_left = self.memory_left.saturating_add(bytes);
     }
 
+    /// Units that compiling may still take.
+    pub(super) fn units_left(&self) -> u64 {
+        self.units_left
+    }
+
     /// Bytes that may still be taken.
     pub(super) fn memory_left(&self) -> usize {
         self.memory_left

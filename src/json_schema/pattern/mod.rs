@@ -2,8 +2,15 @@
 //!
 //! A pattern is parsed by ECMA-262's grammar with the flag `u`, and where that fails by the grammar of Annex B. Both
 //! match code points. Whether a text has a match takes time that is linear in the text, unless the pattern has
-//! back-references: look-around is served by a table with one bit for each position (Barrière and Pit-Claudel, PLDI
-//! 2024). Fuel is charged for each block of text, and a search can stop between two blocks.
+//! back-references. A pattern is served by the first of these that can serve it:
+//!
+//! - a comparison of classes in a row, of which one may be repeated
+//! - a deterministic automaton of at most 64 KiB, also for look-aheads
+//! - a simulation of the automaton with all its states, in which repeats of one class are counted and look-arounds are
+//!   tables with one bit for each position (Barrière and Pit-Claudel, PLDI 2024)
+//! - for back-references only, a search with backtracking
+//!
+//! Fuel is charged for each block of text, and a search can stop between two blocks.
 
 mod alphabet;
 mod backtrack_program;
@@ -23,6 +30,8 @@ mod simulation;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod threads;
+mod transition_table;
 
 use std::fmt;
 

@@ -96,11 +96,6 @@ impl NfaProgram {
         &self.counters
     }
 
-    /// Returns whether a condition reads the table of a look-around.
-    pub(super) fn has_looks(&self) -> bool {
-        self.states.iter().any(|state| matches!(state, NfaState::Condition { condition: Condition::Look { .. }, .. }))
-    }
-
     /// Returns whether a condition depends on word characters.
     pub(super) fn has_word_conditions(&self) -> bool {
         self.states.iter().any(|state| match state {
@@ -121,9 +116,21 @@ impl NfaProgram {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NfaOptions {
     pub(super) direction: Direction,
+    /// Whether matches start at the start of the scan only.
+    pub(super) is_anchored: bool,
     /// Whether repeats of one class become counters.
     pub(super) has_counters: bool,
     pub(super) max_states: usize,
+    pub(super) look_form: LookForm,
+}
+
+/// What the automata of look-arounds are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LookForm {
+    /// Each fills a table of positions: that of a look-ahead scans backward.
+    PositionTable,
+    /// Each starts where the look-ahead stands. Look-behinds are refused.
+    Forward,
 }
 
 /// The automata of look-arounds, innermost first.
@@ -148,7 +155,7 @@ pub(super) fn compile_nfa(
     let mut compiler = NfaCompiler { states: Vec::new(), counters: Vec::new(), options, looks, classes, budget };
     let accept = compiler.push(NfaState::Accept)?;
     let body = compiler.emit(expression, accept)?;
-    let is_anchored = starts_at_scan_start(expression, options.direction);
+    let is_anchored = options.is_anchored || starts_at_scan_start(expression, options.direction);
     let start = if is_anchored { body } else { compiler.emit_any_prefix(body)? };
     compiler.states.shrink_to_fit();
     Ok(NfaProgram { states: compiler.states, counters: compiler.counters, start, direction: options.direction })
@@ -264,8 +271,12 @@ impl NfaCompiler<'_, '_> {
     }
 
     fn compile_look(&mut self, look: &LookAround, address: usize) -> Result<u32, PatternError> {
-        let direction = if look.is_behind { Direction::Forward } else { Direction::Backward };
-        let options = NfaOptions { direction, ..self.options };
+        let is_forward = self.options.look_form == LookForm::Forward;
+        if is_forward && look.is_behind {
+            return Err(PatternError::Unsupported("a look-behind within a deterministic automaton".into()));
+        }
+        let direction = if look.is_behind || is_forward { Direction::Forward } else { Direction::Backward };
+        let options = NfaOptions { direction, is_anchored: is_forward, ..self.options };
         let program = compile_nfa(&look.body, options, self.looks, self.classes, self.budget)?;
         if self.looks.programs.len() >= MAX_LOOKS {
             return Err(PatternError::Unsupported(format!("more than {MAX_LOOKS} look-arounds")));

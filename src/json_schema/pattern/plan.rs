@@ -5,7 +5,7 @@ use super::backtrack_program::BacktrackProgram;
 use super::budget::CompileBudget;
 use super::code_points::ClassTable;
 use super::dense_dfa::DenseDfa;
-use super::nfa::{Direction, LookPrograms, NfaOptions, NfaProgram, compile_nfa};
+use super::nfa::{Direction, LookForm, LookPrograms, NfaOptions, NfaProgram, compile_nfa};
 use super::sequence::CharacterSequence;
 use super::simulation::NfaSimulation;
 use super::syntax::{Boundary, Expression, LookAround, SyntaxTree};
@@ -79,6 +79,12 @@ pub(super) fn compile_parts(
         return Ok((vec![PatternPart { engine, is_negative: false }], tree.classes));
     }
     let SyntaxTree { root, mut classes, .. } = tree;
+    if has_look(&root)
+        && let Some(dfa) = build_dense(&root, &mut classes, budget)?
+    {
+        classes.finish();
+        return Ok((vec![PatternPart { engine: PartEngine::Dense(dfa), is_negative: false }], classes));
+    }
     let parts = divide(root)
         .into_iter()
         .map(|(expression, is_negative)| {
@@ -119,6 +125,11 @@ fn divide(root: Expression) -> Vec<(Expression, bool)> {
     parts
 }
 
+/// Returns whether a term of the pattern is a look-around.
+fn has_look(root: &Expression) -> bool {
+    matches!(root, Expression::Concatenation(terms) if terms.iter().any(|term| matches!(term, Expression::Look(_))))
+}
+
 fn is_look(term: Option<&Expression>, is_behind: bool) -> bool {
     matches!(term, Some(Expression::Look(look)) if look.is_behind == is_behind)
 }
@@ -136,7 +147,13 @@ fn choose_engine(
         return Ok(PartEngine::Dense(dfa));
     }
     let mut looks = LookPrograms::default();
-    let options = NfaOptions { direction: Direction::Forward, has_counters: true, max_states: MAX_STATES };
+    let options = NfaOptions {
+        direction: Direction::Forward,
+        is_anchored: false,
+        has_counters: true,
+        max_states: MAX_STATES,
+        look_form: LookForm::PositionTable,
+    };
     let main = compile_nfa(expression, options, &mut looks, classes, budget)?;
     Ok(PartEngine::Simulation(SimulationPrograms { looks: looks.programs, main }))
 }
@@ -149,15 +166,21 @@ fn build_dense(
 ) -> Result<Option<DenseDfa>, PatternError> {
     let memory_left = budget.memory_left();
     let mut looks = LookPrograms::default();
-    let options = NfaOptions { direction: Direction::Forward, has_counters: false, max_states: MAX_COPIED_STATES };
+    let options = NfaOptions {
+        direction: Direction::Forward,
+        is_anchored: false,
+        has_counters: false,
+        max_states: MAX_COPIED_STATES,
+        look_form: LookForm::Forward,
+    };
     let program = match compile_nfa(expression, options, &mut looks, classes, budget) {
-        Ok(program) if !program.has_looks() => Some(program),
-        Ok(_) | Err(PatternError::Unsupported(_)) => None,
+        Ok(program) => Some(program),
+        Err(PatternError::Unsupported(_)) => None,
         Err(error) => return Err(error),
     };
     budget.release(memory_left.saturating_sub(budget.memory_left()));
     match program {
-        Some(program) => DenseDfa::build(&program, classes, budget),
+        Some(program) => DenseDfa::build(&program, &looks.programs, classes, budget),
         None => Ok(None),
     }
 }

@@ -16,6 +16,7 @@ fn cases() -> Vec<(&'static str, String)> {
         (r"^(?=.*[a-z])(?=.*\d).{8,}$", "A".repeat(3000) + "a1"),
         ("^((?!foo).)*$", "fo".repeat(1000)),
         (r"(?<=\bfoo )bar(?= baz\b)", "foo bar ".repeat(200) + "baz"),
+        ("^(?:(?<=^|o)f|(?<!^)o)*$", "fo".repeat(1000)),
         ("(.*a.{20})x", "ab".repeat(500)),
         ("[ab]{1000,2000}c", "ab".repeat(900) + "c"),
         (r"(.*)\1\1x", "ab".repeat(20)),
@@ -64,6 +65,15 @@ fn a_slice_ends_soon_after_its_fuel() {
             }
         }
     }
+}
+
+#[test]
+fn patterns_and_searches_move_between_threads() {
+    fn check_send<T: Send>() {}
+    fn check_sync<T: Sync>() {}
+    check_send::<crate::pattern::Pattern>();
+    check_sync::<crate::pattern::Pattern>();
+    check_send::<crate::pattern::Match>();
 }
 
 #[test]

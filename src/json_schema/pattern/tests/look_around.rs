@@ -60,6 +60,36 @@ fn durations_of_zod_are_served() {
 }
 
 #[test]
+fn common_look_aheads_need_no_tables() {
+    for source in [
+        r"^(?=.*[a-z])(?=.*\d).{8,}$",
+        r"^(?!\.)(?!.*\.\.)([A-Za-z0-9_'+\-\.]*)[A-Za-z0-9_+-]@([A-Za-z0-9][A-Za-z0-9\-]*\.)+[A-Za-z]{2,}$",
+        r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$",
+        r"^P(?:(\d+W)|(?!.*W)(?=\d|T\d)(\d+Y)?(\d+M)?(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d+)?S)?)?)$",
+        "^((?!foo).)*$",
+        "^[a-z0-9-]{1,63}(?<!-)$",
+    ] {
+        let mut fuel = crate::fuel::Fuel::new(1000);
+        assert!(compile(source).quick_match("P1D", &mut fuel).is_some(), "{source}");
+        assert!(fuel.used() < 10, "{source}: {}", fuel.used());
+    }
+}
+
+#[test]
+fn look_aheads_are_decided_behind_the_match() {
+    check_matches(&[
+        ("a(?=.*z)", &["abcz"], &["abc", "z"]),
+        ("a(?!.*z)", &["abc", "za"], &["abcz"]),
+        ("(?:a(?=.*y)|b(?!.*y))c", &["acy", "bc"], &["ac", "bcy"]),
+        (r"a(?=\bx|\By)", &["ay"], &["ax"]),
+        (r"-(?=\ba$)", &["-a"], &["-ab", "-", "a"]),
+        ("(?=^a)|(?=b$)", &["ax", "xb"], &["xa", "bx"]),
+        ("^(?:(?=a|b).(?!c))*$", &["ab", ""], &["ac", "abc", "c"]),
+        ("x(?!(?=a)ab)", &["xaa", "x"], &["xab"]),
+    ]);
+}
+
+#[test]
 fn look_arounds_in_a_loop_are_linear() {
     let pattern = compile(r"^(?:(?=a*b)(?<=^a*)a)*b$");
     let text = "a".repeat(50_000);
