@@ -25,25 +25,25 @@ use std::{
 };
 
 /// A key for each kind of value, so that the hash of a value of one kind says nothing about another.
-static KEYS: LazyLock<[(u64, u64); Tag::COUNT]> = LazyLock::new(|| {
+static KEYS: LazyLock<[(u64, u64); HashKind::COUNT]> = LazyLock::new(|| {
     // The only source of random bytes in the standard library: its keys are those of the operating system.
     let random = RandomState::new();
     std::array::from_fn(|index| (random.hash_one(2 * index), random.hash_one(2 * index + 1)))
 });
 
 /// Returns the key of a kind of values in this process.
-fn key_of(tag: Tag) -> (u64, u64) {
+fn key_of(tag: HashKind) -> (u64, u64) {
     KEYS.get(tag as usize).copied().unwrap_or_default()
 }
 
 /// Returns the key of this process for names of members.
 pub(crate) fn process_key() -> (u64, u64) {
-    key_of(Tag::Name)
+    key_of(HashKind::Name)
 }
 
 /// What is hashed.
 #[derive(Clone, Copy)]
-enum Tag {
+enum HashKind {
     Null,
     False,
     True,
@@ -58,12 +58,12 @@ enum Tag {
     Name,
 }
 
-impl Tag {
+impl HashKind {
     const COUNT: usize = 10;
 }
 
 #[inline]
-fn begin(tag: Tag) -> SipHasher13 {
+fn begin(tag: HashKind) -> SipHasher13 {
     let (first, second) = key_of(tag);
     SipHasher13::new_with_keys(first, second)
 }
@@ -84,7 +84,7 @@ fn number_prefix(is_negative: bool, magnitude: i64) -> [u8; 8] {
 
 /// Begins the hash of a number of more than 18 digits; its digits follow, without the decimal point.
 fn begin_long_number(decimal: &Decimal<'_>) -> SipHasher13 {
-    let mut hasher = begin(Tag::LongNumber);
+    let mut hasher = begin(HashKind::LongNumber);
     hasher.write(&number_prefix(decimal.is_negative(), decimal.magnitude()));
     hasher
 }
@@ -104,7 +104,7 @@ fn hash_short_number(decimal: &Decimal<'_>) -> u128 {
 
 /// Hashes 0.DIGITS × 10^magnitude, whose last digit is not 0.
 fn hash_digits(is_negative: bool, magnitude: i64, digits: u64) -> u128 {
-    let mut hasher = begin(Tag::Number);
+    let mut hasher = begin(HashKind::Number);
     hasher.write(&number_prefix(is_negative, magnitude));
     hasher.write(&digits.to_le_bytes());
     finish(&hasher)
@@ -145,13 +145,13 @@ fn write_text(hasher: &mut SipHasher13, raw: &str) {
 }
 
 fn hash_text(text: &[u8]) -> u128 {
-    let mut hasher = begin(Tag::String);
+    let mut hasher = begin(HashKind::String);
     hasher.write(text);
     finish(&hasher)
 }
 
 fn hash_member(name: u128, value: u128) -> u128 {
-    let mut hasher = begin(Tag::Member);
+    let mut hasher = begin(HashKind::Member);
     hasher.write(&name.to_le_bytes());
     hasher.write(&value.to_le_bytes());
     finish(&hasher)
@@ -164,7 +164,7 @@ fn finish_array(mut hasher: SipHasher13, count: u64) -> u128 {
 }
 
 fn finish_object(sum: u128, count: u64) -> u128 {
-    let mut hasher = begin(Tag::Object);
+    let mut hasher = begin(HashKind::Object);
     hasher.write(&sum.to_le_bytes());
     hasher.write(&count.to_le_bytes());
     finish(&hasher)
@@ -173,13 +173,13 @@ fn finish_object(sum: u128, count: u64) -> u128 {
 /// Returns the hash of a value of a schema. It goes as deep as the value, which its parser has bounded.
 pub fn hash_value(value: &Value) -> u128 {
     match value {
-        Value::Null => finish(&begin(Tag::Null)),
-        Value::Bool(false) => finish(&begin(Tag::False)),
-        Value::Bool(true) => finish(&begin(Tag::True)),
+        Value::Null => finish(&begin(HashKind::Null)),
+        Value::Bool(false) => finish(&begin(HashKind::False)),
+        Value::Bool(true) => finish(&begin(HashKind::True)),
         Value::Number(number) => hash_number(&number.to_string()),
         Value::String(text) => hash_text(text.as_bytes()),
         Value::Array(items) => {
-            let mut hasher = begin(Tag::Array);
+            let mut hasher = begin(HashKind::Array);
             for item in items {
                 hasher.write(&hash_value(item).to_le_bytes());
             }
@@ -198,13 +198,13 @@ pub fn hash_value(value: &Value) -> u128 {
 #[inline]
 pub fn hash_scalar(tape: &Tape, node: Node) -> Option<u128> {
     Some(match tape.kind(node) {
-        NodeKind::Null => finish(&begin(Tag::Null)),
-        NodeKind::False => finish(&begin(Tag::False)),
-        NodeKind::True => finish(&begin(Tag::True)),
+        NodeKind::Null => finish(&begin(HashKind::Null)),
+        NodeKind::False => finish(&begin(HashKind::False)),
+        NodeKind::True => finish(&begin(HashKind::True)),
         NodeKind::Integer | NodeKind::Number => hash_number(tape.raw(node)),
         NodeKind::String => hash_text(tape.raw_bytes(node)),
         NodeKind::EscapedString => {
-            let mut hasher = begin(Tag::String);
+            let mut hasher = begin(HashKind::String);
             write_text(&mut hasher, tape.raw(node));
             finish(&hasher)
         }

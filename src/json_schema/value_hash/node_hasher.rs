@@ -1,8 +1,8 @@
 //! The hash of a value of a tape, in slices of fuel.
 
 use super::{
-    MAX_SHORT_DIGITS, Tag, begin, begin_long_number, finish, finish_array, finish_object, hash_member, hash_scalar,
-    hash_short_number, write_digits, write_text,
+    HashKind, MAX_SHORT_DIGITS, begin, begin_long_number, finish, finish_array, finish_object, hash_member,
+    hash_scalar, hash_short_number, write_digits, write_text,
 };
 use crate::{
     fuel::Fuel,
@@ -148,7 +148,7 @@ impl OpenContainer {
     fn new(kind: NodeKind, end: Node) -> Self {
         let kind = match kind {
             NodeKind::Object => ContainerKind::Object { sum: 0, name: None },
-            _ => ContainerKind::Array(begin(Tag::Array)),
+            _ => ContainerKind::Array(begin(HashKind::Array)),
         };
         Self { end, count: 0, kind }
     }
@@ -185,7 +185,7 @@ impl LongScalar {
             let short_number = (decimal.digit_count() <= MAX_SHORT_DIGITS).then(|| hash_short_number(&decimal));
             Self { hasher: begin_long_number(&decimal), at: digits.start, end: digits.end, short_number }
         } else {
-            Self { hasher: begin(Tag::String), at: 0, end: tape.raw_length(node), short_number: None }
+            Self { hasher: begin(HashKind::String), at: 0, end: tape.raw_length(node), short_number: None }
         }
     }
 

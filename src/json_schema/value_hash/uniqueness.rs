@@ -38,14 +38,14 @@ impl std::error::Error for OutOfMemory {}
 
 /// An item of the table; node 0 is the root, which is no item: an empty slot.
 #[derive(Clone, Copy, Debug, Default)]
-struct Slot {
+struct ItemSlot {
     node: u32,
     /// The highest bits of the hash.
     tag: u32,
 }
 
 #[derive(Debug)]
-enum Phase {
+enum UniquenessPhase {
     Start,
     /// The item `next` is being hashed.
     Hash,
@@ -68,11 +68,11 @@ pub struct UniquenessCheck {
     array: Node,
     next: Node,
     hasher: NodeHasher,
-    slots: Vec<Slot>,
-    larger: Vec<Slot>,
+    slots: Vec<ItemSlot>,
+    larger: Vec<ItemSlot>,
     used: usize,
     max_memory: usize,
-    phase: Phase,
+    phase: UniquenessPhase,
 }
 
 impl UniquenessCheck {
@@ -86,13 +86,13 @@ impl UniquenessCheck {
             larger: Vec::new(),
             used: 0,
             max_memory,
-            phase: Phase::Start,
+            phase: UniquenessPhase::Start,
         }
     }
 
     /// Returns the bytes of memory.
     pub fn memory(&self) -> usize {
-        (self.slots.capacity() + self.larger.capacity()) * size_of::<Slot>() + self.hasher.memory()
+        (self.slots.capacity() + self.larger.capacity()) * size_of::<ItemSlot>() + self.hasher.memory()
     }
 
     /// Goes on as far as the fuel goes; returns whether all items are different. A value that is no array has no items.
@@ -101,28 +101,28 @@ impl UniquenessCheck {
     /// The table needs more than the maximum.
     pub fn resume(&mut self, tape: &Tape, fuel: &mut Fuel) -> Poll<Result<bool, OutOfMemory>> {
         loop {
-            if let Phase::Complete(result) = self.phase {
+            if let UniquenessPhase::Complete(result) = self.phase {
                 return Poll::Ready(result);
             }
             if fuel.is_spent() {
                 return Poll::Pending;
             }
             match self.phase {
-                Phase::Start => self.begin(tape, fuel),
-                Phase::Hash => match self.hasher.resume(tape, fuel) {
+                UniquenessPhase::Start => self.begin(tape, fuel),
+                UniquenessPhase::Hash => match self.hasher.resume(tape, fuel) {
                     Poll::Ready(hash) => {
                         fuel.charge(SLOT_UNITS);
                         self.probe(tape, hash, first_slot(tag_of(hash), self.slots.len()));
                     }
                     Poll::Pending => return Poll::Pending,
                 },
-                Phase::Verify { hash, at } => match self.hasher.resume(tape, fuel) {
-                    Poll::Ready(other) if other == hash => self.phase = Phase::Complete(Ok(false)),
+                UniquenessPhase::Verify { hash, at } => match self.hasher.resume(tape, fuel) {
+                    Poll::Ready(other) if other == hash => self.phase = UniquenessPhase::Complete(Ok(false)),
                     Poll::Ready(_) => self.probe(tape, hash, self.after(at)),
                     Poll::Pending => return Poll::Pending,
                 },
-                Phase::Grow { hash, moved } => self.grow(tape, hash, moved, fuel),
-                Phase::Complete(_) => {}
+                UniquenessPhase::Grow { hash, moved } => self.grow(tape, hash, moved, fuel),
+                UniquenessPhase::Complete(_) => {}
             }
         }
     }
@@ -139,7 +139,7 @@ impl UniquenessCheck {
         }
         fuel.charge(1 + count as u64);
         if count < 2 {
-            self.phase = Phase::Complete(Ok(true));
+            self.phase = UniquenessPhase::Complete(Ok(true));
             return;
         }
         if is_comparable && count <= MAX_COMPARED {
@@ -148,17 +148,17 @@ impl UniquenessCheck {
             let equals_earlier = |(at, item): (usize, &Node)| {
                 items.iter().take(at).any(|earlier| is_equal_scalar(tape, *earlier, *item))
             };
-            self.phase = Phase::Complete(Ok(!items.iter().enumerate().any(equals_earlier)));
+            self.phase = UniquenessPhase::Complete(Ok(!items.iter().enumerate().any(equals_earlier)));
             return;
         }
         self.next = tape.first_child(self.array);
         self.hasher.restart(self.next);
-        if FIRST_SLOTS * size_of::<Slot>() > self.max_memory {
-            self.phase = Phase::Complete(Err(OutOfMemory));
+        if FIRST_SLOTS * size_of::<ItemSlot>() > self.max_memory {
+            self.phase = UniquenessPhase::Complete(Err(OutOfMemory));
             return;
         }
-        self.slots = vec![Slot::default(); FIRST_SLOTS];
-        self.phase = Phase::Hash;
+        self.slots = vec![ItemSlot::default(); FIRST_SLOTS];
+        self.phase = UniquenessPhase::Hash;
     }
 
     /// Looks for an item of the same tag, or for the slot of this one, from a slot on.
@@ -169,17 +169,17 @@ impl UniquenessCheck {
         while let Some(slot) = self.slots.get_mut(at) {
             if slot.node == 0 {
                 if (self.used + 1) * 4 > slots * 3 {
-                    self.phase = Phase::Grow { hash, moved: 0 };
+                    self.phase = UniquenessPhase::Grow { hash, moved: 0 };
                     return;
                 }
-                *slot = Slot { node: self.next.index(), tag };
+                *slot = ItemSlot { node: self.next.index(), tag };
                 self.used += 1;
                 self.advance(tape);
                 return;
             }
             if slot.tag == tag {
                 self.hasher.restart(Node::from_index(slot.node));
-                self.phase = Phase::Verify { hash, at };
+                self.phase = UniquenessPhase::Verify { hash, at };
                 return;
             }
             at = self.after(at);
@@ -195,9 +195,9 @@ impl UniquenessCheck {
         self.next = tape.next_sibling(self.next);
         if self.next < tape.end(self.array) {
             self.hasher.restart(self.next);
-            self.phase = Phase::Hash;
+            self.phase = UniquenessPhase::Hash;
         } else {
-            self.phase = Phase::Complete(Ok(true));
+            self.phase = UniquenessPhase::Complete(Ok(true));
         }
     }
 
@@ -205,15 +205,15 @@ impl UniquenessCheck {
     fn grow(&mut self, tape: &Tape, hash: u128, moved: usize, fuel: &mut Fuel) {
         let slots = self.slots.len() * GROWTH;
         if self.larger.capacity() == 0 {
-            if (slots + self.slots.len()) * size_of::<Slot>() > self.max_memory {
-                self.phase = Phase::Complete(Err(OutOfMemory));
+            if (slots + self.slots.len()) * size_of::<ItemSlot>() > self.max_memory {
+                self.phase = UniquenessPhase::Complete(Err(OutOfMemory));
                 return;
             }
             self.larger = Vec::with_capacity(slots);
         }
         fuel.charge(SLOTS_PER_STEP as u64 * MOVE_UNITS);
         if self.larger.len() < slots {
-            self.larger.resize(slots.min(self.larger.len() + CLEARED_SLOTS), Slot::default());
+            self.larger.resize(slots.min(self.larger.len() + CLEARED_SLOTS), ItemSlot::default());
             return;
         }
         let end = self.slots.len().min(moved + SLOTS_PER_STEP);
@@ -222,7 +222,7 @@ impl UniquenessCheck {
                 insert_moved(&mut self.larger, *slot);
             }
         }
-        self.phase = Phase::Grow { hash, moved: end };
+        self.phase = UniquenessPhase::Grow { hash, moved: end };
         if end == self.slots.len() {
             self.slots = std::mem::take(&mut self.larger);
             // No item of the table has this hash: it was looked for before.
@@ -233,14 +233,14 @@ impl UniquenessCheck {
     /// Inserts the item into a table that has grown.
     fn insert_after_growth(&mut self, tape: &Tape, hash: u128) {
         let tag = tag_of(hash);
-        insert_moved(&mut self.slots, Slot { node: self.next.index(), tag });
+        insert_moved(&mut self.slots, ItemSlot { node: self.next.index(), tag });
         self.used += 1;
         self.advance(tape);
     }
 }
 
 /// Puts an item into the first free slot from its place on.
-fn insert_moved(slots: &mut [Slot], item: Slot) {
+fn insert_moved(slots: &mut [ItemSlot], item: ItemSlot) {
     let mut at = first_slot(item.tag, slots.len());
     for _ in 0..slots.len() {
         match slots.get_mut(at) {

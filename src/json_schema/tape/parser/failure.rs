@@ -1,6 +1,6 @@
 //! The errors of the parser: what is wrong, where, and in which value.
 
-use super::{BLOCK_BYTES, Failure, FrameKind, NO_NAME, State, TapeParser, name_text};
+use super::{BLOCK_BYTES, EnclosingKind, Failure, NO_NAME, ParserState, TapeParser, name_text};
 use crate::tape::{
     TapeError,
     error::{SyntaxError, push_pointer_segment, truncate_name},
@@ -10,13 +10,13 @@ use crate::tape::{
 impl TapeParser {
     pub(super) fn unexpected(&self, byte: u8) -> SyntaxError {
         match self.state {
-            State::Value if byte == b']' && self.frame.kind == FrameKind::Array => SyntaxError::TrailingComma,
-            State::Name if byte == b'}' => SyntaxError::TrailingComma,
-            State::FirstName | State::Name => SyntaxError::NameIsNotString,
-            State::AfterItem => SyntaxError::ExpectedCommaOrArrayEnd,
-            State::AfterMember => SyntaxError::ExpectedCommaOrObjectEnd,
-            State::Colon => SyntaxError::ExpectedColon,
-            State::End => SyntaxError::TrailingCharacters,
+            ParserState::Value if byte == b']' && self.frame.kind == EnclosingKind::Array => SyntaxError::TrailingComma,
+            ParserState::Name if byte == b'}' => SyntaxError::TrailingComma,
+            ParserState::FirstName | ParserState::Name => SyntaxError::NameIsNotString,
+            ParserState::AfterItem => SyntaxError::ExpectedCommaOrArrayEnd,
+            ParserState::AfterMember => SyntaxError::ExpectedCommaOrObjectEnd,
+            ParserState::Colon => SyntaxError::ExpectedColon,
+            ParserState::End => SyntaxError::TrailingCharacters,
             _ => SyntaxError::ExpectedValue,
         }
     }
@@ -38,8 +38,8 @@ impl TapeParser {
         let mut pointer = String::new();
         for frame in self.parents.iter().chain([&self.frame]) {
             match (frame.kind, frame.name) {
-                (FrameKind::Array, _) => push_pointer_segment(&mut pointer, &frame.count.to_string()),
-                (FrameKind::Object, name) if name != NO_NAME => {
+                (EnclosingKind::Array, _) => push_pointer_segment(&mut pointer, &frame.count.to_string()),
+                (EnclosingKind::Object, name) if name != NO_NAME => {
                     push_pointer_segment(&mut pointer, &truncated(name_text(text, &self.entries, name)));
                 }
                 _ => {}

@@ -60,7 +60,7 @@ struct NameHash {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ParserState {
     /// A value must follow.
     Value,
     /// A value or the end of the array must follow.
@@ -84,7 +84,7 @@ enum State {
     GrowTable(u64),
 }
 
-impl State {
+impl ParserState {
     /// Returns whether there is work for a name before the text goes on.
     #[inline]
     fn is_work(self) -> bool {
@@ -93,7 +93,7 @@ impl State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FrameKind {
+enum EnclosingKind {
     Root,
     Array,
     Object,
@@ -103,8 +103,8 @@ enum FrameKind {
 const NO_NAME: u32 = u32::MAX;
 
 #[derive(Clone, Copy, Debug)]
-struct Frame {
-    kind: FrameKind,
+struct EnclosingValue {
+    kind: EnclosingKind,
     /// The entry of the array or object.
     entry: u32,
     /// Values that are complete.
@@ -115,7 +115,7 @@ struct Frame {
 }
 
 /// What a step of the parser needs next.
-enum Step {
+enum ReadResult {
     /// More of the text must be charged.
     Bytes,
     /// The state has work that is charged by itself.
@@ -138,12 +138,12 @@ pub struct TapeParser {
     /// Whether the last block was charged as the content of a string without escapes.
     plain_block: bool,
     line: LinePosition,
-    state: State,
+    state: ParserState,
     string: OpenString,
     number: NumberScanner,
     name_hash: Option<NameHash>,
-    frame: Frame,
-    parents: Vec<Frame>,
+    frame: EnclosingValue,
+    parents: Vec<EnclosingValue>,
     names: OpenNames,
 }
 
@@ -152,7 +152,13 @@ type Failure = Box<TapeError>;
 impl TapeParser {
     /// Creates a parser of a text. It does nothing yet.
     pub fn new(text: Bytes, bounds: &TapeBounds) -> Self {
-        let root = Frame { kind: FrameKind::Root, entry: 0, count: 0, name: NO_NAME, names: NameScope::default() };
+        let root = EnclosingValue {
+            kind: EnclosingKind::Root,
+            entry: 0,
+            count: 0,
+            name: NO_NAME,
+            names: NameScope::default(),
+        };
         Self {
             text,
             entries: Vec::new(),
@@ -164,7 +170,7 @@ impl TapeParser {
             charged: 0,
             plain_block: false,
             line: LinePosition::default(),
-            state: State::Value,
+            state: ParserState::Value,
             string: OpenString::default(),
             number: NumberScanner::new(0),
             name_hash: None,
@@ -190,7 +196,7 @@ impl TapeParser {
     pub fn memory(&self) -> usize {
         let next = self.next_entries.as_ref().map_or(0, Vec::capacity);
         (self.entries.capacity() + next) * size_of::<u64>()
-            + self.parents.capacity() * size_of::<Frame>()
+            + self.parents.capacity() * size_of::<EnclosingValue>()
             + self.names.memory()
     }
 
@@ -219,11 +225,11 @@ impl TapeParser {
                 return Ok(Poll::Ready(()));
             }
             match self.step(text, fuel)? {
-                Step::Work => self.work(text, fuel)?,
-                Step::Bytes if self.charged < text.len() => self.charge_block(text, fuel),
-                Step::Bytes => {
+                ReadResult::Work => self.work(text, fuel)?,
+                ReadResult::Bytes if self.charged < text.len() => self.charge_block(text, fuel),
+                ReadResult::Bytes => {
                     self.finish(text)?;
-                    if matches!(self.state, State::End) {
+                    if matches!(self.state, ParserState::End) {
                         self.complete();
                     }
                 }
@@ -256,7 +262,7 @@ impl TapeParser {
     fn charge_block(&mut self, text: &[u8], fuel: &mut Fuel) {
         self.line.advance(text, self.charged.min(self.at));
         let end = text.len().min(self.charged + BLOCK_BYTES);
-        let is_plain = self.state == State::InString && !self.string.is_escaped;
+        let is_plain = self.state == ParserState::InString && !self.string.is_escaped;
         fuel.charge_bytes(end - self.charged, if is_plain { STRING_BYTES_PER_UNIT } else { BYTES_PER_UNIT });
         self.plain_block = is_plain;
         self.charged = end;
@@ -292,9 +298,9 @@ impl TapeParser {
     #[inline]
     fn insert_name(&mut self, text: &[u8], key: u64) -> Result<(), Failure> {
         match self.names.insert(&mut self.frame.names, key) {
-            NameInsert::New => self.state = State::Colon,
+            NameInsert::New => self.state = ParserState::Colon,
             NameInsert::Duplicate => return Err(self.fail_duplicate(text)),
-            NameInsert::Full => self.state = State::GrowTable(key),
+            NameInsert::Full => self.state = ParserState::GrowTable(key),
         }
         Ok(())
     }
@@ -302,18 +308,18 @@ impl TapeParser {
     /// Does a part of the work for a name.
     fn work(&mut self, text: &[u8], fuel: &mut Fuel) -> Result<(), Failure> {
         match self.state {
-            State::HashName => {
+            ParserState::HashName => {
                 if let Some(key) = self.hash_name(text, fuel) {
                     self.name_hash = None;
-                    self.state = State::InsertName(key);
+                    self.state = ParserState::InsertName(key);
                 }
                 Ok(())
             }
-            State::InsertName(key) => self.insert_name(text, key),
-            State::GrowTable(key) => {
+            ParserState::InsertName(key) => self.insert_name(text, key),
+            ParserState::GrowTable(key) => {
                 fuel.charge(SLOTS_PER_STEP as u64 * UNITS_PER_MOVED_SLOT);
                 if self.names.grow() {
-                    self.state = State::InsertName(key);
+                    self.state = ParserState::InsertName(key);
                 }
                 Ok(())
             }
@@ -349,8 +355,8 @@ impl TapeParser {
     /// Ends the value at the end of the text, or says what is missing.
     fn finish(&mut self, text: &[u8]) -> Result<(), Failure> {
         let error = match self.state {
-            State::End => return Ok(()),
-            State::InNumber => match self.number.finish(text, text.len()) {
+            ParserState::End => return Ok(()),
+            ParserState::InNumber => match self.number.finish(text, text.len()) {
                 NumberScan::End(end) => {
                     self.end_number(end);
                     return Ok(());
@@ -358,10 +364,10 @@ impl TapeParser {
                 NumberScan::Error(error, _) => error,
                 NumberScan::Limit => SyntaxError::EndInValue,
             },
-            State::Value if self.frame.kind == FrameKind::Root => return Err(Box::new(TapeError::empty())),
-            State::Value | State::Name => SyntaxError::EndInValue,
-            State::FirstItem | State::AfterItem => SyntaxError::EndInArray,
-            State::InString => SyntaxError::EndInString,
+            ParserState::Value if self.frame.kind == EnclosingKind::Root => return Err(Box::new(TapeError::empty())),
+            ParserState::Value | ParserState::Name => SyntaxError::EndInValue,
+            ParserState::FirstItem | ParserState::AfterItem => SyntaxError::EndInArray,
+            ParserState::InString => SyntaxError::EndInString,
             _ => SyntaxError::EndInObject,
         };
         Err(self.fail(text, error, text.len()))

@@ -3,8 +3,8 @@
 //! The place in the text and the state are local variables of the loop, which is twice as fast as fields.
 
 use super::{
-    BYTES_PER_UNIT, CONTAINER_UNITS, Failure, Frame, FrameKind, HASHED_BYTES_PER_UNIT, MAX_SHORT_DIGITS, NAME_UNITS,
-    NO_NAME, OpenString, SHORT_NAME_BYTES, State, Step, TABLE_UNITS, TapeParser,
+    BYTES_PER_UNIT, CONTAINER_UNITS, EnclosingKind, EnclosingValue, Failure, HASHED_BYTES_PER_UNIT, MAX_SHORT_DIGITS,
+    NAME_UNITS, NO_NAME, OpenString, ParserState, ReadResult, SHORT_NAME_BYTES, TABLE_UNITS, TapeParser,
 };
 use crate::{
     fuel::Fuel,
@@ -21,17 +21,17 @@ use crate::{
 
 impl TapeParser {
     /// Reads up to the end of the charged bytes.
-    pub(super) fn step(&mut self, text: &[u8], fuel: &mut Fuel) -> Result<Step, Failure> {
+    pub(super) fn step(&mut self, text: &[u8], fuel: &mut Fuel) -> Result<ReadResult, Failure> {
         let is_complete = match self.state {
-            State::InString => self.scan_string(text, self.at, fuel)?,
-            State::InNumber => self.scan_number(text)?,
+            ParserState::InString => self.scan_string(text, self.at, fuel)?,
+            ParserState::InNumber => self.scan_number(text)?,
             _ => true,
         };
         if !is_complete {
-            return Ok(Step::Bytes);
+            return Ok(ReadResult::Bytes);
         }
         if self.state.is_work() {
-            return Ok(Step::Work);
+            return Ok(ReadResult::Work);
         }
         let window = text.get(..self.charged).unwrap_or(text);
         let mut at = self.at;
@@ -39,46 +39,54 @@ impl TapeParser {
         loop {
             let Some(byte) = window.get(at).copied() else {
                 (self.at, self.state) = (at, state);
-                return Ok(Step::Bytes);
+                return Ok(ReadResult::Bytes);
             };
             match byte {
                 b' ' | b'\n' | b'\t' | b'\r' => at += 1,
-                b',' if state == State::AfterItem => (at, state) = (at + 1, State::Value),
-                b',' if state == State::AfterMember => (at, state) = (at + 1, State::Name),
-                b':' if state == State::Colon => (at, state) = (at + 1, State::Value),
-                b'"' if matches!(state, State::Value | State::FirstItem | State::FirstName | State::Name) => {
-                    let is_name = matches!(state, State::FirstName | State::Name);
+                b',' if state == ParserState::AfterItem => (at, state) = (at + 1, ParserState::Value),
+                b',' if state == ParserState::AfterMember => (at, state) = (at + 1, ParserState::Name),
+                b':' if state == ParserState::Colon => (at, state) = (at + 1, ParserState::Value),
+                b'"' if matches!(
+                    state,
+                    ParserState::Value | ParserState::FirstItem | ParserState::FirstName | ParserState::Name
+                ) =>
+                {
+                    let is_name = matches!(state, ParserState::FirstName | ParserState::Name);
                     self.string = OpenString { start: at + 1, is_name, is_escaped: false };
                     if !self.scan_string(text, at + 1, fuel)? {
-                        return Ok(Step::Bytes);
+                        return Ok(ReadResult::Bytes);
                     }
                     (at, state) = (self.at, self.state);
                     if state.is_work() {
-                        return Ok(Step::Work);
+                        return Ok(ReadResult::Work);
                     }
                 }
-                b'0'..=b'9' | b'-' if matches!(state, State::Value | State::FirstItem) => {
+                b'0'..=b'9' | b'-' if matches!(state, ParserState::Value | ParserState::FirstItem) => {
                     if let Some(end) = integer_end(window, at, byte) {
                         self.entries.push(pack_entry(at, NodeKind::Integer, end - at));
                         (at, state) = (end, self.end_value());
                         continue;
                     }
                     self.number = NumberScanner::new(at);
-                    (self.at, self.state) = (at, State::InNumber);
+                    (self.at, self.state) = (at, ParserState::InNumber);
                     if !self.scan_number(text)? {
-                        return Ok(Step::Bytes);
+                        return Ok(ReadResult::Bytes);
                     }
                     (at, state) = (self.at, self.state);
                 }
-                b'[' | b'{' if matches!(state, State::Value | State::FirstItem) => {
+                b'[' | b'{' if matches!(state, ParserState::Value | ParserState::FirstItem) => {
                     fuel.charge(CONTAINER_UNITS);
                     (self.at, self.state) = (at, state);
                     state = self.open(text, byte)?;
                     at += 1;
                 }
-                b']' if matches!(state, State::FirstItem | State::AfterItem) => (at, state) = (at + 1, self.close()),
-                b'}' if matches!(state, State::FirstName | State::AfterMember) => (at, state) = (at + 1, self.close()),
-                b'n' | b't' | b'f' if matches!(state, State::Value | State::FirstItem) => {
+                b']' if matches!(state, ParserState::FirstItem | ParserState::AfterItem) => {
+                    (at, state) = (at + 1, self.close())
+                }
+                b'}' if matches!(state, ParserState::FirstName | ParserState::AfterMember) => {
+                    (at, state) = (at + 1, self.close())
+                }
+                b'n' | b't' | b'f' if matches!(state, ParserState::Value | ParserState::FirstItem) => {
                     (self.at, self.state) = (at, state);
                     (at, state) = self.read_literal(text, byte)?;
                 }
@@ -123,7 +131,7 @@ impl TapeParser {
             }
             StringScan::Limit(at) => {
                 self.string.is_escaped = is_escaped;
-                (self.at, self.state) = (at, State::InString);
+                (self.at, self.state) = (at, ParserState::InString);
                 Ok(false)
             }
             StringScan::Error(error, end) => Err(self.fail(text, error, end)),
@@ -148,7 +156,7 @@ impl TapeParser {
         }
         self.frame.name = (self.entries.len() - 1) as u32;
         if is_escaped || length > SHORT_NAME_BYTES {
-            self.state = State::HashName;
+            self.state = ParserState::HashName;
             return Ok(());
         }
         let table_units = if self.frame.names.has_table() { TABLE_UNITS } else { 0 };
@@ -158,7 +166,7 @@ impl TapeParser {
     }
 
     /// Reads a literal; it may be some bytes longer than what is charged.
-    fn read_literal(&mut self, text: &[u8], first: u8) -> Result<(usize, State), Failure> {
+    fn read_literal(&mut self, text: &[u8], first: u8) -> Result<(usize, ParserState), Failure> {
         let (kind, letters): (_, &[u8]) = match first {
             b'n' => (NodeKind::Null, b"null"),
             b't' => (NodeKind::True, b"true"),
@@ -178,28 +186,28 @@ impl TapeParser {
     }
 
     #[inline]
-    fn open(&mut self, text: &[u8], bracket: u8) -> Result<State, Failure> {
+    fn open(&mut self, text: &[u8], bracket: u8) -> Result<ParserState, Failure> {
         if self.parents.len() >= self.max_depth {
             return Err(self.fail(text, SyntaxError::TooDeep, self.at + 1));
         }
         self.parents.push(self.frame);
         let (kind, node, state, names) = if bracket == b'{' {
-            (FrameKind::Object, NodeKind::Object, State::FirstName, self.names.open())
+            (EnclosingKind::Object, NodeKind::Object, ParserState::FirstName, self.names.open())
         } else {
-            (FrameKind::Array, NodeKind::Array, State::FirstItem, NameScope::default())
+            (EnclosingKind::Array, NodeKind::Array, ParserState::FirstItem, NameScope::default())
         };
-        self.frame = Frame { kind, entry: self.entries.len() as u32, count: 0, name: NO_NAME, names };
+        self.frame = EnclosingValue { kind, entry: self.entries.len() as u32, count: 0, name: NO_NAME, names };
         self.entries.push(pack_entry(self.at, node, 1));
         Ok(state)
     }
 
     #[inline]
-    fn close(&mut self) -> State {
+    fn close(&mut self) -> ParserState {
         let size = self.entries.len() - self.frame.entry as usize;
         if let Some(entry) = self.entries.get_mut(self.frame.entry as usize) {
             *entry = pack_entry(offset_of(*entry), kind_of(*entry), size);
         }
-        if self.frame.kind == FrameKind::Object {
+        if self.frame.kind == EnclosingKind::Object {
             self.names.close(self.frame.names);
         }
         if let Some(parent) = self.parents.pop() {
@@ -210,13 +218,13 @@ impl TapeParser {
 
     /// Counts a value of the innermost array or object; returns what may follow.
     #[inline]
-    fn end_value(&mut self) -> State {
+    fn end_value(&mut self) -> ParserState {
         self.frame.count += 1;
         self.frame.name = NO_NAME;
         match self.frame.kind {
-            FrameKind::Root => State::End,
-            FrameKind::Array => State::AfterItem,
-            FrameKind::Object => State::AfterMember,
+            EnclosingKind::Root => ParserState::End,
+            EnclosingKind::Array => ParserState::AfterItem,
+            EnclosingKind::Object => ParserState::AfterMember,
         }
     }
 }
