@@ -333,13 +333,21 @@ impl NfaCompiler<'_, '_> {
                 let mut rest = next;
                 for _ in min..max {
                     let first = self.emit(body, rest)?;
+                    // The body has no states: more copies are the same.
+                    if first == rest {
+                        break;
+                    }
                     rest = self.push(NfaState::Split { first, second: next })?;
                 }
                 rest
             }
         };
         for _ in 0..copies {
-            rest = self.emit(body, rest)?;
+            let first = self.emit(body, rest)?;
+            if first == rest {
+                break;
+            }
+            rest = first;
         }
         Ok(rest)
     }
