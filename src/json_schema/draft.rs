@@ -78,8 +78,14 @@ impl Draft {
             "if" | "then" | "else" => self >= Self::Draft7,
             "nullable" => self == Self::OpenApi30,
             "patternProperties" | "additionalItems" | "dependencies" if self == Self::OpenApi30 => false,
-            "$anchor" | "$defs" | "dependentRequired" | "dependentSchemas" | "unevaluatedItems"
-            | "unevaluatedProperties" | "minContains" | "maxContains" => self >= Self::Draft201909,
+            "$anchor"
+            | "$defs"
+            | "dependentRequired"
+            | "dependentSchemas"
+            | "unevaluatedItems"
+            | "unevaluatedProperties"
+            | "minContains"
+            | "maxContains" => self >= Self::Draft201909,
             "$recursiveRef" | "$recursiveAnchor" => self == Self::Draft201909,
             "$dynamicRef" | "$dynamicAnchor" | "prefixItems" => self >= Self::Draft202012,
             "additionalItems" => self < Self::Draft202012,
@@ -98,8 +104,18 @@ impl Draft {
             }
             "allOf" | "anyOf" | "oneOf" | "prefixItems" => SubschemaPlace::List,
             "items" if value.is_array() => SubschemaPlace::List,
-            "items" | "additionalItems" | "additionalProperties" | "not" | "if" | "then" | "else" | "contains"
-            | "propertyNames" | "unevaluatedItems" | "unevaluatedProperties" | "contentSchema" => SubschemaPlace::Itself,
+            "items"
+            | "additionalItems"
+            | "additionalProperties"
+            | "not"
+            | "if"
+            | "then"
+            | "else"
+            | "contains"
+            | "propertyNames"
+            | "unevaluatedItems"
+            | "unevaluatedProperties"
+            | "contentSchema" => SubschemaPlace::Itself,
             _ => SubschemaPlace::None,
         }
     }

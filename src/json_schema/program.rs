@@ -59,9 +59,15 @@ pub(crate) enum Instruction {
     /// `false`.
     Never,
     /// `type`; with `by_value`, 1.0 is an integer.
-    Type { bits: u8, by_value: bool },
+    Type {
+        bits: u8,
+        by_value: bool,
+    },
     /// `const` and `enum`.
-    Enum { table: u32, is_const: bool },
+    Enum {
+        table: u32,
+        is_const: bool,
+    },
     Minimum(u32),
     Maximum(u32),
     ExclusiveMinimum(u32),
@@ -75,7 +81,10 @@ pub(crate) enum Instruction {
     MaxProperties(u32),
     Pattern(u32),
     Format(Format),
-    Content { base64: bool, json: bool },
+    Content {
+        base64: bool,
+        json: bool,
+    },
     UniqueItems,
     /// `properties`, `patternProperties`, `additionalProperties` and `required`.
     Members(u32),
@@ -84,7 +93,11 @@ pub(crate) enum Instruction {
     Dependencies(u32),
     /// `items` with `prefixItems` or `additionalItems`.
     /// `says_all` is whether a keyword applies to the items after the prefix.
-    Items { prefix: ListRange, rest: BlockId, says_all: bool },
+    Items {
+        prefix: ListRange,
+        rest: BlockId,
+        says_all: bool,
+    },
     Contains(u32),
     /// `$ref`, `$dynamicRef`.
     Ref(BlockId),
@@ -167,11 +180,35 @@ pub(crate) struct MemberRule {
     pub(crate) required: u32,
 }
 
+/// A name of `properties` or `required` with its rule.
+#[derive(Debug)]
+pub(crate) struct MemberName {
+    /// The first eight bytes, which mostly decide.
+    head: u64,
+    pub(crate) name: Box<[u8]>,
+    pub(crate) rule: MemberRule,
+}
+
+impl MemberName {
+    pub(crate) fn new(name: Box<[u8]>, rule: MemberRule) -> Self {
+        Self { head: head_of(&name), name, rule }
+    }
+}
+
+/// Returns the first eight bytes of a name as a number; what is missing is 0.
+#[inline]
+fn head_of(name: &[u8]) -> u64 {
+    match name.first_chunk() {
+        Some(head) => u64::from_le_bytes(*head),
+        None => name.iter().rev().fold(0, |head, byte| head << 8 | u64::from(*byte)),
+    }
+}
+
 /// The keywords for the members of objects.
 #[derive(Debug, Default)]
 pub(crate) struct MembersTable {
     /// Names, if they are few: compared one by one.
-    pub(crate) few: Vec<(Box<[u8]>, MemberRule)>,
+    pub(crate) few: Vec<MemberName>,
     /// Names, if they are many.
     pub(crate) many: HashMap<Box<[u8]>, MemberRule, foldhash::fast::RandomState>,
     /// Length of the longest name in bytes.
@@ -189,7 +226,7 @@ pub(crate) struct MembersTable {
 impl MembersTable {
     /// Returns the names of `properties`.
     pub(crate) fn property_names(&self) -> impl Iterator<Item = &[u8]> {
-        let all = self.few.iter().map(|(name, rule)| (name, rule)).chain(&self.many);
+        let all = self.few.iter().map(|of_name| (&of_name.name, &of_name.rule)).chain(&self.many);
         all.filter(|(_, rule)| rule.block.is_some()).map(|(name, _)| &**name)
     }
 
@@ -200,7 +237,11 @@ impl MembersTable {
             return None;
         }
         if self.many.is_empty() {
-            return self.few.iter().find(|(known, _)| **known == *name).map(|(_, rule)| *rule);
+            let head = head_of(name);
+            let is_equal = |known: &&MemberName| {
+                known.head == head && known.name.len() == name.len() && (name.len() <= 8 || *known.name == *name)
+            };
+            return self.few.iter().find(is_equal).map(|known| known.rule);
         }
         self.many.get(name).copied()
     }

@@ -221,7 +221,8 @@ impl<'a> SchemaIndex<'a> {
                 self.add_anchor(resource, fragment, schema);
             }
         }
-        let anchor_of = |keyword: &str| schema.get(keyword).and_then(Value::as_str).filter(|_| draft.has_keyword(keyword));
+        let anchor_of =
+            |keyword: &str| schema.get(keyword).and_then(Value::as_str).filter(|_| draft.has_keyword(keyword));
         if let Some(anchor) = anchor_of("$anchor") {
             self.add_anchor(resource, anchor, schema);
         }
@@ -285,10 +286,12 @@ impl<'a> SchemaIndex<'a> {
             let uri = resource.root.get("$schema")?.as_str()?;
             Draft::of_metaschema(uri).is_none().then_some(uri)
         };
-        let pending: Vec<_> = self.resources.iter().enumerate().filter_map(|(id, all)| Some((id, named(all)?))).collect();
+        let pending: Vec<_> =
+            self.resources.iter().enumerate().filter_map(|(id, all)| Some((id, named(all)?))).collect();
         for (id, uri) in pending {
             let position = self.resources.get(id).map_or(0, |resource| self.positions.of(resource.root));
-            let Some(metaschema) = self.by_uri.get(without_fragment(uri)).and_then(|id| self.resources.get(id.0)) else {
+            let Some(metaschema) = self.by_uri.get(without_fragment(uri)).and_then(|id| self.resources.get(id.0))
+            else {
                 self.fail_draft(position, uri);
                 continue;
             };

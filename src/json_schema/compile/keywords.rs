@@ -1,6 +1,6 @@
 //! Keywords and their instructions.
 
-use super::{Compiler, CompileError, ENTRY_BYTES, FormatAssertion, PendingBlock, invalid, to_index};
+use super::{CompileError, Compiler, ENTRY_BYTES, FormatAssertion, PendingBlock, invalid, to_index};
 use crate::{
     draft::Draft,
     format::Format,

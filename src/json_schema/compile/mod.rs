@@ -11,8 +11,8 @@ use crate::{
     fuel::Fuel,
     pattern::{Pattern, PatternError},
     program::{
-        Block, BlockId, Conditional, ContainsRule, DependencyTable, EnumTable, Instruction, ListRange, MembersTable, Program,
-        UnsupportedKeyword,
+        Block, BlockId, Conditional, ContainsRule, DependencyTable, EnumTable, Instruction, ListRange, MembersTable,
+        Program, UnsupportedKeyword,
     },
     schema_index::{IndexError, SchemaIndex, SchemaLocation, address_of, push_segment, shorten},
 };
@@ -309,15 +309,8 @@ impl<'a, 'o> Compiler<'a, 'o> {
     }
 
     /// Returns the blocks of several subschemas, as a list.
-    fn list_of(
-        &mut self,
-        schemas: &'a [Value],
-        outer: PendingBlock<'a>,
-    ) -> Result<ListRange, CompileError> {
-        let blocks = schemas
-            .iter()
-            .map(|schema| self.child_block(schema, outer))
-            .collect::<Result<Vec<_>, _>>()?;
+    fn list_of(&mut self, schemas: &'a [Value], outer: PendingBlock<'a>) -> Result<ListRange, CompileError> {
+        let blocks = schemas.iter().map(|schema| self.child_block(schema, outer)).collect::<Result<Vec<_>, _>>()?;
         self.charge(blocks.len(), blocks.len() * size_of::<BlockId>())?;
         let start = to_index(self.lists.len())?;
         self.lists.extend(blocks);
@@ -330,7 +323,11 @@ impl<'a, 'o> Compiler<'a, 'o> {
     }
 
     /// Returns the index of a compiled pattern, or why it cannot be served.
-    fn pattern(&mut self, text: &'a str, pointer: &dyn Fn(&Self) -> String) -> Result<Result<u32, String>, CompileError> {
+    fn pattern(
+        &mut self,
+        text: &'a str,
+        pointer: &dyn Fn(&Self) -> String,
+    ) -> Result<Result<u32, String>, CompileError> {
         if let Some(known) = self.patterns_by_text.get(text) {
             return Ok(known.clone());
         }
@@ -347,7 +344,9 @@ impl<'a, 'o> Compiler<'a, 'o> {
                 let reason = format!("'{}' is not a pattern of ECMA-262: {why}", shorten(text, 60));
                 return Err(invalid(pointer(self), &reason));
             }
-            Err(PatternError::Unsupported(why)) => Err(format!("the pattern '{}' is not supported: {why}", shorten(text, 60))),
+            Err(PatternError::Unsupported(why)) => {
+                Err(format!("the pattern '{}' is not supported: {why}", shorten(text, 60)))
+            }
         };
         self.charge(0, 0)?;
         self.patterns_by_text.insert(text, compiled.clone());

@@ -3,7 +3,7 @@
 use super::{CompileError, Compiler, ENTRY_BYTES, PendingBlock, keywords::Keyword, to_index};
 use crate::{
     draft::Draft,
-    program::{BlockId, EnumTable, Instruction, MemberRule, MembersTable},
+    program::{BlockId, EnumTable, Instruction, MemberName, MemberRule, MembersTable},
     schema_index::push_segment,
     value_hash::hash_value,
 };
@@ -62,7 +62,9 @@ impl<'a> Compiler<'a, '_> {
         let mut table = MembersTable::default();
         let mut rules: Vec<(&'a str, MemberRule)> = Vec::new();
         if let Some(value) = siblings.get("properties") {
-            let Value::Object(properties) = value else { return Err(self.wrong(keyword("properties", value), "an object")) };
+            let Value::Object(properties) = value else {
+                return Err(self.wrong(keyword("properties", value), "an object"));
+            };
             for (name, schema) in properties {
                 self.charge(1, name.len() + ENTRY_BYTES)?;
                 let target = self.child_block(schema, block)?;
@@ -82,13 +84,14 @@ impl<'a> Compiler<'a, '_> {
             // A name that a pattern out of force would have matched is not additional.
             table.additional = Some(if table.has_unsupported_pattern { BlockId::TRUE } else { target });
         }
-        if rules.is_empty() && table.patterns.is_empty() && table.additional.is_none() && !table.has_unsupported_pattern {
+        if rules.is_empty() && table.patterns.is_empty() && table.additional.is_none() && !table.has_unsupported_pattern
+        {
             return Ok(());
         }
         table.max_name = rules.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
         let rules = rules.into_iter().map(|(name, rule)| (name.as_bytes().into(), rule));
         if rules.len() <= MAX_COMPARED {
-            table.few = rules.collect();
+            table.few = rules.map(|(name, rule)| MemberName::new(name, rule)).collect();
         } else {
             table.many = rules.collect();
         }

@@ -24,7 +24,10 @@ pub(super) struct ContentCheck {
 #[derive(Debug)]
 enum Stage {
     /// Bytes decoded so far.
-    Decode { at: usize, decoded: Vec<u8> },
+    Decode {
+        at: usize,
+        decoded: Vec<u8>,
+    },
     Copy,
     Parse(Box<TapeParser>, usize),
 }
@@ -71,7 +74,7 @@ fn parser(text: Bytes) -> Stage {
 
 /// Decodes Base64 (RFC 4648 §4) from `at` on; `None` if the slice has ended before the end.
 fn decode(text: &[u8], at: &mut usize, mut to: Option<&mut Vec<u8>>, fuel: &mut Fuel) -> Option<bool> {
-    if text.len() % 4 != 0 {
+    if !text.len().is_multiple_of(4) {
         return Some(false);
     }
     while *at < text.len() {

@@ -45,7 +45,7 @@ pub(super) fn quick_block(context: &mut Context<'_>, node: Node, block: Block) -
 
 /// Returns whether an instruction holds, or `None` if that may take long.
 #[inline]
-fn quick(context: &mut Context<'_>, node: Node, instruction: Instruction) -> Option<bool> {
+pub(super) fn quick(context: &mut Context<'_>, node: Node, instruction: Instruction) -> Option<bool> {
     let (program, tape) = (context.program, context.tape);
     let kind = tape.kind(node);
     Some(match instruction {
@@ -93,7 +93,9 @@ fn quick(context: &mut Context<'_>, node: Node, instruction: Instruction) -> Opt
     })
 }
 
-fn short_text<'t>(context: &mut Context<'t>, node: Node) -> Option<std::borrow::Cow<'t, str>> {
+/// Returns a text that is short, decoded.
+#[inline]
+pub(super) fn short_text<'t>(context: &mut Context<'t>, node: Node) -> Option<std::borrow::Cow<'t, str>> {
     let tape = context.tape;
     (tape.raw_length(node) <= MAX_QUICK_BYTES).then(|| tape.text(node))
 }
@@ -142,16 +144,20 @@ fn quick_enum(context: &mut Context<'_>, node: Node, kind: NodeKind, table: &Enu
             short_number(context, node)?;
             table.numbers.contains(&value_hash::hash_scalar(tape, node)?)
         }
-        NodeKind::String => tape.raw_length(node) <= table.max_string && {
-            context.fuel.charge_bytes(tape.raw_length(node), BYTES_PER_UNIT);
-            has_string(table, tape.raw_bytes(node))
-        },
+        NodeKind::String => {
+            tape.raw_length(node) <= table.max_string && {
+                context.fuel.charge_bytes(tape.raw_length(node), BYTES_PER_UNIT);
+                has_string(table, tape.raw_bytes(node))
+            }
+        }
         // An escape of six bytes can stand for one.
-        NodeKind::EscapedString => tape.raw_length(node) / 6 <= table.max_string && {
-            let text = short_text(context, node)?;
-            context.fuel.charge_bytes(text.len(), 8);
-            has_string(table, text.as_bytes())
-        },
+        NodeKind::EscapedString => {
+            tape.raw_length(node) / 6 <= table.max_string && {
+                let text = short_text(context, node)?;
+                context.fuel.charge_bytes(text.len(), 8);
+                has_string(table, text.as_bytes())
+            }
+        }
         NodeKind::Array if table.has_arrays => return None,
         NodeKind::Object if table.has_objects => return None,
         NodeKind::Array | NodeKind::Object => false,
@@ -404,7 +410,7 @@ fn step_count(context: &mut Context<'_>, frame: &mut Frame, entries: u32, bound:
         frame.cursor = tape.first_child(frame.node).index();
     }
     while frame.cursor < end.index() {
-        if frame.count % MAX_QUICK_CHILDREN == 0 {
+        if frame.count.is_multiple_of(MAX_QUICK_CHILDREN) {
             if context.fuel.is_spent() {
                 return Step::Pending;
             }
@@ -425,9 +431,8 @@ fn step_long_number(context: &mut Context<'_>, node: Node, instruction: Instruct
     }
     context.fuel.charge_bytes(length, DIGITS_PER_UNIT);
     let text = tape.raw(node);
-    let compare = |bound: u32| {
-        program.bounds.get(bound as usize).map_or(Ordering::Equal, |bound| bound.compare_text(text))
-    };
+    let compare =
+        |bound: u32| program.bounds.get(bound as usize).map_or(Ordering::Equal, |bound| bound.compare_text(text));
     verdict(match instruction {
         Instruction::Type { .. } => number::is_integer(text),
         Instruction::Minimum(bound) => compare(bound).is_ge(),

@@ -134,6 +134,7 @@ impl Scratch {
             if walk.children == 0 {
                 return Step::Pass;
             }
+            context.fuel.charge(u64::from(walk.children) / 512);
             walk.marks = BitSet::with_length(walk.children as usize);
             walk.stage = WalkStage::Walk;
             (walk.cursor, walk.index) = (0, 0);
@@ -291,13 +292,7 @@ impl Scratch {
 
     /// Marks the members that `properties`, `patternProperties` and `additionalProperties` have evaluated: `part` is the
     /// pattern at hand.
-    fn walk_members(
-        &mut self,
-        context: &mut Context<'_>,
-        frame: &Frame,
-        walk: &mut MarkWalk,
-        table: u32,
-    ) -> Walked {
+    fn walk_members(&mut self, context: &mut Context<'_>, frame: &Frame, walk: &mut MarkWalk, table: u32) -> Walked {
         let tape = context.tape;
         let Some(table) = context.program.members.get(table as usize) else { return Walked::Next };
         if table.additional.is_some() || table.has_unsupported_pattern {
@@ -444,7 +439,7 @@ fn count_children(context: &mut Context<'_>, node: Node, walk: &mut MarkWalk, of
         walk.cursor = tape.first_child(node).index();
     }
     while walk.cursor < end {
-        if walk.children % COUNT_BLOCK == 0 {
+        if walk.children.is_multiple_of(COUNT_BLOCK) {
             if context.fuel.is_spent() {
                 return Poll::Pending;
             }

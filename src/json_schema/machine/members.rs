@@ -38,7 +38,9 @@ fn stage(table: &MembersTable, index: u32) -> Stage {
 /// Returns the rule of the name at `name`.
 pub(super) fn rule_of(table: &MembersTable, tape: &Tape, name: Node) -> Option<MemberRule> {
     match tape.kind(name) {
-        NodeKind::EscapedString if tape.raw_length(name) / 6 <= table.max_name => table.rule(tape.text(name).as_bytes()),
+        NodeKind::EscapedString if tape.raw_length(name) / 6 <= table.max_name => {
+            table.rule(tape.text(name).as_bytes())
+        }
         NodeKind::EscapedString => None,
         _ => table.rule(tape.raw_bytes(name)),
     }
@@ -62,6 +64,7 @@ impl Scratch {
             }
             frame.cursor = tape.first_child(frame.node).index();
             if frame.collects {
+                context.fuel.charge(table.required.len() as u64 / 512);
                 let seen = BitSet::with_length(table.required.len());
                 self.findings.push(Findings { depth, seen, unexpected: Vec::new() });
             }
@@ -227,6 +230,7 @@ impl Scratch {
                 return Step::Pass;
             }
             frame.cursor = context.tape.first_child(frame.node).index();
+            context.fuel.charge(table.names.len() as u64 / 512);
             let seen = BitSet::with_length(table.names.len());
             self.findings.push(Findings { depth, seen, unexpected: Vec::new() });
         }

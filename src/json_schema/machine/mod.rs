@@ -12,6 +12,7 @@ mod leaf;
 mod marks;
 mod members;
 mod memo;
+mod quick;
 mod scratch;
 mod violation;
 
@@ -35,6 +36,8 @@ const MAX_FRAMES: usize = 1 << 15;
 const MAX_VIOLATIONS: usize = 20;
 /// Verdicts are memorised after this much fuel: a check of ordinary size never pays for it.
 const MEMO_AFTER: u64 = 20_000;
+/// Units between two looks at the memory.
+const LOOK_INTERVAL: u64 = 1_000;
 /// Memory of all that a check holds beside tape and program, for a text of at most 1 MiB.
 const MAX_SCRATCH_BYTES: usize = 4 << 20;
 
@@ -60,40 +63,25 @@ struct Context<'r> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    Start,
     Verdict,
     Violations,
-    Ended,
 }
 
 /// The state of a check of one value. It refers to neither the program nor the tape, which must be the same at each call.
 #[derive(Debug)]
 pub struct Evaluation {
     root: Node,
-    phase: Phase,
-    frames: Vec<Frame>,
-    returned: Option<bool>,
-    scratch: Scratch,
-    violations: Vec<RawViolation>,
     max_violations: usize,
     fuel_limit: u64,
     fuel_used: u64,
+    /// Made when the verdict is not found at once.
+    machine: Option<Box<Machine>>,
 }
 
 impl Evaluation {
     /// Begins the check of `root`, which may take up to `fuel_limit` units.
     pub fn new(root: Node, fuel_limit: u64) -> Self {
-        Self {
-            root,
-            phase: Phase::Start,
-            frames: Vec::new(),
-            returned: None,
-            scratch: Scratch::default(),
-            violations: Vec::new(),
-            max_violations: MAX_VIOLATIONS,
-            fuel_limit,
-            fuel_used: 0,
-        }
+        Self { root, max_violations: MAX_VIOLATIONS, fuel_limit, fuel_used: 0, machine: None }
     }
 
     /// Ends the check after so many violations, instead of 20.
@@ -110,40 +98,83 @@ impl Evaluation {
 
     /// Returns the memory that the check holds, in bytes.
     pub fn memory(&self) -> usize {
-        self.frames.capacity() * size_of::<Frame>() + self.scratch.memory()
+        self.machine.as_ref().map_or(0, |machine| machine.memory())
     }
 
     /// Goes on until the check ends or has taken `slice` units.
     pub fn resume(&mut self, program: &Program, tape: &Tape, slice: u64) -> Poll<Outcome> {
         let left = self.fuel_limit.saturating_sub(self.fuel_used);
         let mut fuel = Fuel::new(slice.min(left));
-        let result = self.run(&mut Context { program, tape, fuel: &mut fuel });
+        let mut context = Context { program, tape, fuel: &mut fuel };
+        let result = self.run(&mut context);
         self.fuel_used = self.fuel_used.saturating_add(fuel.used());
         match result {
-            Poll::Ready(outcome) => {
-                self.phase = Phase::Ended;
-                Poll::Ready(outcome)
-            }
             Poll::Pending if self.fuel_used >= self.fuel_limit => {
-                let is_invalid = self.phase == Phase::Violations;
-                self.phase = Phase::Ended;
                 // The second pass gives what it has found.
-                Poll::Ready(if is_invalid { self.invalid(program, tape) } else { Outcome::OutOfFuel })
+                let machine = self.machine.as_ref().filter(|machine| machine.phase == Phase::Violations);
+                Poll::Ready(machine.map_or(Outcome::OutOfFuel, |machine| machine.invalid(program, tape)))
             }
-            Poll::Pending => Poll::Pending,
+            result => result,
         }
     }
 
     fn run(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
-        if self.phase == Phase::Start {
-            self.phase = Phase::Verdict;
-            // A small value may be valid without a frame.
-            match self.scratch.apply(context, self.root, context.program.root, false) {
-                frame::Applied::Verdict(true) => return Poll::Ready(Outcome::Valid),
-                frame::Applied::Verdict(false) => self.begin_violations(context),
-                frame::Applied::Push => self.push(context, self.root, context.program.root, false),
+        let machine = match &mut self.machine {
+            Some(machine) => machine,
+            empty => {
+                let verdict = quick::verdict(context, self.root, context.program.root);
+                if verdict == Some(true) {
+                    return Poll::Ready(Outcome::Valid);
+                }
+                let machine = empty.insert(Box::new(Machine::new(self.root, self.max_violations)));
+                match verdict {
+                    Some(_) => machine.begin_violations(context),
+                    None => machine.push(context, self.root, context.program.root, false),
+                }
+                machine
             }
+        };
+        machine.fuel_before = self.fuel_used;
+        machine.run(context)
+    }
+}
+
+/// The frames of a check, and what belongs to them.
+#[derive(Debug)]
+struct Machine {
+    root: Node,
+    phase: Phase,
+    frames: Vec<Frame>,
+    returned: Option<bool>,
+    scratch: Scratch,
+    violations: Vec<RawViolation>,
+    max_violations: usize,
+    /// The fuel that slices before this one have taken.
+    fuel_before: u64,
+    /// The fuel at which the memory is looked at next.
+    next_look: u64,
+}
+
+impl Machine {
+    fn new(root: Node, max_violations: usize) -> Self {
+        Self {
+            root,
+            phase: Phase::Verdict,
+            frames: Vec::new(),
+            returned: None,
+            scratch: Scratch::default(),
+            violations: Vec::new(),
+            max_violations,
+            fuel_before: 0,
+            next_look: 0,
         }
+    }
+
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.frames.capacity() * size_of::<Frame>() + self.scratch.memory()
+    }
+
+    fn run(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
         loop {
             match std::task::ready!(self.run_frames(context)) {
                 Ok(true) if self.phase == Phase::Verdict => return Poll::Ready(Outcome::Valid),
@@ -198,7 +229,7 @@ impl Evaluation {
                 Step::Pending => return Poll::Pending,
                 Step::OutOfMemory => return Poll::Ready(Err(OutOfMemory)),
                 Step::OutOfFuel => {
-                    context.fuel.charge(self.fuel_limit);
+                    context.fuel.charge(u64::MAX);
                     return Poll::Pending;
                 }
                 Step::Fail | Step::FailBelow if !frame.collects => {
@@ -230,12 +261,23 @@ impl Evaluation {
 
     fn end_frame(&mut self, context: &Context<'_>, verdict: bool) {
         if let Some(frame) = self.frames.pop() {
-            self.scratch.end_frame(&frame, self.frames.len() + 1, verdict, self.fuel_used + context.fuel.used() > MEMO_AFTER);
+            self.scratch.end_frame(
+                &frame,
+                self.frames.len() + 1,
+                verdict,
+                self.fuel_before + context.fuel.used() > MEMO_AFTER,
+            );
         }
         self.returned = Some(verdict);
     }
 
-    fn is_too_large(&self, context: &Context<'_>) -> bool {
+    /// Looks at the memory from time to time; frames, memo and sets of bits have bounds of their own.
+    fn is_too_large(&mut self, context: &Context<'_>) -> bool {
+        let used = self.fuel_before + context.fuel.used();
+        if used < self.next_look {
+            return false;
+        }
+        self.next_look = used + LOOK_INTERVAL;
         self.memory() > scratch_limit(context.tape)
     }
 
@@ -252,7 +294,7 @@ impl Evaluation {
         }
     }
 
-    fn invalid(&mut self, program: &Program, tape: &Tape) -> Outcome {
+    fn invalid(&self, program: &Program, tape: &Tape) -> Outcome {
         let mut violations: Vec<_> = self.violations.iter().map(|raw| raw.render(program, tape)).collect();
         if violations.is_empty() {
             violations.push(Violation::of_whole());

@@ -138,7 +138,9 @@ impl Scratch {
             Instruction::Not(block) => self.step_not(context, frame, block, child),
             Instruction::If(rule) => self.step_if(context, frame, rule, child),
             Instruction::UnevaluatedItems(block) => self.step_unevaluated(context, frame, depth, block, true, child),
-            Instruction::UnevaluatedProperties(block) => self.step_unevaluated(context, frame, depth, block, false, child),
+            Instruction::UnevaluatedProperties(block) => {
+                self.step_unevaluated(context, frame, depth, block, false, child)
+            }
             leaf => self.step_leaf(context, frame, leaf),
         }
     }

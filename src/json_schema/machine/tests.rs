@@ -67,7 +67,9 @@ fn verdict_and_fuel_are_equal_for_every_size_of_slice() {
 
 #[test]
 fn chains_that_double_cost_a_line() {
-    for last in [json!({"type": "object"}), json!({"type": "string"}), json!({"properties": {"a": {"type": "integer"}}})] {
+    for last in
+        [json!({"type": "object"}), json!({"type": "string"}), json!({"properties": {"a": {"type": "integer"}}})]
+    {
         let value = tape("{\"a\":1}");
         for steps in [18, 30, 200] {
             let (outcome, fuel, memory) = run(&program(doubling_chain(steps, &last)), &value, u64::MAX, 10_000_000);

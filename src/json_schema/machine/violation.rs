@@ -47,9 +47,15 @@ pub(super) enum Detail {
     /// The name of a member, and why it is not allowed.
     Name(Node, Option<Box<Reason>>),
     /// A name that another one requires, as numbers of the table.
-    Dependent { trigger: u32, name: u32 },
+    Dependent {
+        trigger: u32,
+        name: u32,
+    },
     TooManyItems(usize),
-    NoneMatches { alternatives: usize, reasons: Vec<Reason> },
+    NoneMatches {
+        alternatives: usize,
+        reasons: Vec<Reason>,
+    },
     SeveralMatch,
 }
 

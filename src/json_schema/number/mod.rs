@@ -36,6 +36,49 @@ pub fn compare(first: &str, second: &str) -> Ordering {
 /// Maximum length of a text that is surely in the range of an `i64`: 18 digits.
 const MAX_SHORT_BYTES: usize = 18;
 
+/// A decimal of at most 18 digits without an exponent: `digits` divided by ten to the power of `places`.
+#[derive(Clone, Copy, Debug)]
+struct ShortDecimal {
+    digits: i64,
+    places: u32,
+}
+
+impl ShortDecimal {
+    #[inline]
+    fn read(text: &str) -> Option<Self> {
+        let (is_negative, unsigned) = match text.as_bytes().split_first() {
+            Some((b'-', unsigned)) => (true, unsigned),
+            _ => (false, text.as_bytes()),
+        };
+        if unsigned.is_empty() || unsigned.len() > MAX_SHORT_BYTES {
+            return None;
+        }
+        let (mut digits, mut places, mut has_point) = (0_i64, 0, false);
+        for byte in unsigned {
+            match byte {
+                b'0'..=b'9' => {
+                    digits = digits * 10 + i64::from(byte - b'0');
+                    places += u32::from(has_point);
+                }
+                b'.' => has_point = true,
+                _ => return None,
+            }
+        }
+        Some(Self { digits: if is_negative { -digits } else { digits }, places })
+    }
+
+    #[inline]
+    fn compare(self, other: Self) -> Ordering {
+        if self.places == other.places {
+            return self.digits.cmp(&other.digits);
+        }
+        // Eighteen digits and eighteen places are less than an `i128` holds.
+        let places = self.places.max(other.places);
+        let scaled = |number: Self| i128::from(number.digits) * 10_i128.pow(places - number.places);
+        scaled(self).cmp(&scaled(other))
+    }
+}
+
 /// Reads an integer of at most 18 bytes without fraction and exponent.
 #[inline]
 pub(crate) fn read_short_integer(text: &str) -> Option<i64> {
@@ -62,7 +105,7 @@ pub(crate) fn read_short_integer(text: &str) -> Option<i64> {
 #[derive(Clone, Debug)]
 pub struct Bound {
     text: Box<str>,
-    integer: Option<i64>,
+    short: Option<ShortDecimal>,
 }
 
 impl Bound {
@@ -73,16 +116,20 @@ impl Bound {
 
     /// Creates a bound of exactly the number that a text has.
     pub fn from_text(text: &str) -> Self {
-        Self { text: text.into(), integer: read_short_integer(text).or_else(|| Decimal::parse(text).to_i64()) }
+        let integer = Decimal::parse(text).to_i64().filter(|integer| integer.unsigned_abs() < 10_u64.pow(18));
+        let integer = integer.map(|digits| ShortDecimal { digits, places: 0 });
+        Self { text: text.into(), short: ShortDecimal::read(text).or(integer) }
     }
 
     /// Compares a number with the bound: `Less` if the number is less.
     #[inline]
     pub fn compare_text(&self, number_text: &str) -> Ordering {
-        match (self.integer, read_short_integer(number_text)) {
-            (Some(bound), Some(number)) => number.cmp(&bound),
-            _ => Decimal::parse(number_text).cmp(&Decimal::parse(&self.text)),
+        if let Some(bound) = self.short
+            && let Some(number) = ShortDecimal::read(number_text)
+        {
+            return number.compare(bound);
         }
+        Decimal::parse(number_text).cmp(&Decimal::parse(&self.text))
     }
 
     /// Returns the text of the bound.
