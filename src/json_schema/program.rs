@@ -230,6 +230,13 @@ impl MembersTable {
         all.filter(|(_, rule)| rule.block.is_some()).map(|(name, _)| &**name)
     }
 
+    /// Returns the units for a look-up of a name of this length.
+    #[inline]
+    pub(crate) fn cost(&self, length: usize) -> u64 {
+        let for_table = if self.many.is_empty() { 1 } else { 4 };
+        for_table + length.min(self.max_name) as u64 / 64
+    }
+
     /// Returns the rule of a name.
     #[inline]
     pub(crate) fn rule(&self, name: &[u8]) -> Option<MemberRule> {

@@ -23,6 +23,8 @@ const MAX_QUICK_BYTES: usize = 2048;
 const MAX_NUMBER_BYTES: usize = 256 << 10;
 /// Children that are counted at once.
 const MAX_QUICK_CHILDREN: u32 = 1024;
+/// Units for the hash of a number or a text and its look-up.
+const HASH_COST: u64 = 6;
 /// Bytes that are counted or compared for one unit.
 const BYTES_PER_UNIT: u64 = 64;
 /// Bytes of a number that are compared for one unit.
@@ -142,11 +144,13 @@ fn quick_enum(context: &mut Context<'_>, node: Node, kind: NodeKind, table: &Enu
                 return Some(false);
             }
             short_number(context, node)?;
+            context.fuel.charge(HASH_COST);
             table.numbers.contains(&value_hash::hash_scalar(tape, node)?)
         }
         NodeKind::String => {
             tape.raw_length(node) <= table.max_string && {
                 context.fuel.charge_bytes(tape.raw_length(node), BYTES_PER_UNIT);
+                context.fuel.charge(if table.strings.is_empty() { 0 } else { HASH_COST });
                 has_string(table, tape.raw_bytes(node))
             }
         }
@@ -367,7 +371,7 @@ impl Scratch {
         }
         let mut check = match std::mem::take(&mut self.work) {
             LeafWork::Unique(check) => check,
-            _ => UniquenessCheck::start(node, super::scratch_limit(context.tape)),
+            _ => UniquenessCheck::start(node, super::scratch_limit(context.tape).saturating_sub(self.memory())),
         };
         match check.resume(context.tape, context.fuel) {
             Poll::Ready(Ok(is_unique)) => verdict(is_unique),

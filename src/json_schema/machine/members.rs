@@ -89,7 +89,7 @@ impl Scratch {
             let value = tape.value_of(name);
             let block = match stage(table, frame.index) {
                 Stage::Properties => {
-                    context.fuel.charge(1 + tape.raw_length(name).min(table.max_name) as u64 / BYTES_PER_UNIT);
+                    context.fuel.charge(table.cost(tape.raw_length(name)));
                     let rule = rule_of(table, tape, name);
                     if let Some(rule) = rule.filter(|rule| rule.required != u32::MAX) {
                         frame.count += 1;
@@ -304,7 +304,7 @@ pub(super) fn find_names(
             return Poll::Pending;
         }
         let name = Node::from_index(*cursor);
-        context.fuel.charge(1 + tape.raw_length(name).min(table.max_name) as u64 / BYTES_PER_UNIT);
+        context.fuel.charge(4 + tape.raw_length(name).min(table.max_name) as u64 / BYTES_PER_UNIT);
         let known = match tape.kind(name) {
             NodeKind::EscapedString if tape.raw_length(name) / 6 <= table.max_name => {
                 table.names.get(tape.text(name).as_bytes())

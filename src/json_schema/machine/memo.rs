@@ -6,8 +6,8 @@ use std::hash::BuildHasher;
 
 /// Number of slots at first.
 const MIN_SLOTS: usize = 1 << 10;
-/// Maximum number of slots: 2 MiB.
-const MAX_SLOTS: usize = 1 << 18;
+/// Maximum number of slots: 1 MiB.
+const MAX_SLOTS: usize = 1 << 17;
 /// Slots that an entry may have.
 const WINDOW: usize = 8;
 

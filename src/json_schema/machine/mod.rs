@@ -36,6 +36,8 @@ const MAX_FRAMES: usize = 1 << 15;
 const MAX_VIOLATIONS: usize = 20;
 /// Verdicts are memorised after this much fuel: a check of ordinary size never pays for it.
 const MEMO_AFTER: u64 = 20_000;
+/// Units for a frame, from its begin to its end.
+const FRAME_COST: u64 = 3;
 /// Units between two looks at the memory.
 const LOOK_INTERVAL: u64 = 1_000;
 /// Memory of all that a check holds beside tape and program, for a text of at most 1 MiB.
@@ -195,7 +197,7 @@ impl Machine {
     }
 
     fn push(&mut self, context: &mut Context<'_>, node: Node, block: BlockId, collects: bool) {
-        context.fuel.charge(1);
+        context.fuel.charge(FRAME_COST);
         self.frames.push(Frame::new(node, block, context.program.block(block), collects));
     }
 
@@ -259,14 +261,12 @@ impl Machine {
         }
     }
 
-    fn end_frame(&mut self, context: &Context<'_>, verdict: bool) {
+    fn end_frame(&mut self, context: &mut Context<'_>, verdict: bool) {
         if let Some(frame) = self.frames.pop() {
-            self.scratch.end_frame(
-                &frame,
-                self.frames.len() + 1,
-                verdict,
-                self.fuel_before + context.fuel.used() > MEMO_AFTER,
-            );
+            if self.fuel_before + context.fuel.used() > MEMO_AFTER {
+                self.scratch.memorises = true;
+            }
+            self.scratch.end_frame(context, &frame, self.frames.len() + 1, verdict);
         }
         self.returned = Some(verdict);
     }

@@ -95,7 +95,7 @@ fn members(context: &mut Context<'_>, node: Node, table: &MembersTable, depth: u
     }
     let (mut name, end, mut required) = (tape.first_child(node), tape.end(node), 0);
     while name < end {
-        context.fuel.charge(1);
+        context.fuel.charge(table.cost(tape.raw_length(name)));
         if context.fuel.is_spent() {
             return None;
         }

@@ -19,6 +19,8 @@ use crate::{
 };
 use std::collections::HashSet;
 
+/// Units for a look into the memo, which is mostly not in the processor's cache.
+pub(super) const MEMO_COST: u64 = 4;
 /// Alternatives whose reasons are named.
 pub(super) const MAX_REASONS: usize = 4;
 
@@ -48,7 +50,7 @@ pub(super) struct Findings {
 pub(super) struct Scratch {
     pub(super) memo: Memo,
     /// Whether `memo` is in use.
-    memo_is_active: bool,
+    pub(super) memorises: bool,
     pub(super) work: LeafWork,
     /// The decoded text of the value at hand, if it is long and has escapes.
     pub(super) decoder: TextDecoder,
@@ -102,8 +104,8 @@ impl Scratch {
                 _ => Applied::Push,
             };
         }
-        if self.memo_is_active {
-            context.fuel.charge(2);
+        if self.memorises {
+            context.fuel.charge(MEMO_COST);
             match self.memo.get(node, block) {
                 Some(true) => return Applied::Verdict(true),
                 Some(false) if !collects => return Applied::Verdict(false),
@@ -146,9 +148,9 @@ impl Scratch {
     }
 
     /// Forgets what belongs to a frame that ends, and memorises its verdict.
-    pub(super) fn end_frame(&mut self, frame: &Frame, depth: usize, verdict: bool, memorises: bool) {
-        self.memo_is_active |= memorises;
-        if self.memo_is_active {
+    pub(super) fn end_frame(&mut self, context: &mut Context<'_>, frame: &Frame, depth: usize, verdict: bool) {
+        if self.memorises {
+            context.fuel.charge(MEMO_COST);
             self.memo.insert(frame.node, frame.block, verdict);
             if frame.collects && !verdict {
                 self.collected.insert((frame.node, frame.block));

@@ -47,7 +47,7 @@ pub use search::Match;
 pub const MAX_PATTERN_BYTES: usize = 64 * 1024;
 
 /// Bytes that one [`Match`] may hold.
-pub const MAX_MATCH_MEMORY: usize = 8 * 1024 * 1024;
+pub const MAX_MATCH_MEMORY: usize = 4 * 1024 * 1024;
 
 /// Why a pattern cannot be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +113,10 @@ impl Pattern {
         let memory = size_of::<Self>() + parts.iter().map(PatternPart::memory).sum::<usize>() + classes.memory();
         if memory > max_memory {
             return Err(PatternError::Unsupported("the pattern is too large".into()));
+        }
+        // What is left is for the tables of look-arounds, which grow with the text.
+        if parts.iter().any(|part| part.simulation_memory() > MAX_MATCH_MEMORY * 3 / 4) {
+            return Err(PatternError::Unsupported("matching the pattern needs too much memory".into()));
         }
         let is_quick = parts.iter().all(PatternPart::is_quick);
         Ok(Self { parts: parts.into(), classes, memory, is_quick })

@@ -55,6 +55,14 @@ impl PatternPart {
         matches!(self.engine, PartEngine::Sequence(_) | PartEngine::Dense(_))
     }
 
+    /// Bytes that matching takes beside the tables of look-arounds.
+    pub(super) fn simulation_memory(&self) -> usize {
+        match &self.engine {
+            PartEngine::Simulation(programs) => programs.largest_simulation(),
+            _ => 0,
+        }
+    }
+
     /// Bytes that the part holds.
     pub(super) fn memory(&self) -> usize {
         size_of::<Self>()
