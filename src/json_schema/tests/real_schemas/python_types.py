@@ -10,12 +10,13 @@ import json
 import pathlib
 import sys
 import uuid
-from typing import Annotated, Any, Literal, NamedTuple, Optional, TypedDict, Union
+from typing import Annotated, Any, Literal, NamedTuple, Optional, Union
 
 import fastmcp
 import pydantic
 from langchain_core.tools import StructuredTool
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
 
 
 class Color(enum.Enum):
