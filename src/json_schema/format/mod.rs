@@ -35,6 +35,10 @@ const NAME_FUEL_PER_BYTE: u64 = 16;
 const PATTERN_FUEL_PER_BYTE: u64 = 8;
 /// Maximum length in bytes of a text of the format `regex`. Its check cannot be suspended.
 const MAX_PATTERN_BYTES: usize = 16 << 10;
+/// Maximum number of `\p` and `\P` in such a text. Each stands for hundreds of ranges of characters.
+const MAX_PROPERTY_ESCAPES: usize = 96;
+/// Fuel for each of them.
+const PROPERTY_ESCAPE_FUEL: u64 = 2_000;
 /// Maximum length of UTF-8 for a code point.
 const MAX_CODE_POINT_BYTES: usize = 4;
 
@@ -194,12 +198,12 @@ impl Format {
         }
     }
 
-    /// Returns the fuel to check a text of this length at once.
-    fn fuel_at_once(self, bytes: usize) -> u64 {
-        let bytes = bytes as u64;
+    /// Returns the fuel to check `text` at once.
+    fn fuel_at_once(self, text: &str) -> u64 {
+        let bytes = text.len() as u64;
         match self {
             Self::Hostname | Self::IdnHostname | Self::Email | Self::IdnEmail => bytes * NAME_FUEL_PER_BYTE,
-            Self::Regex => bytes * PATTERN_FUEL_PER_BYTE,
+            Self::Regex => bytes * PATTERN_FUEL_PER_BYTE + property_escapes(text) as u64 * PROPERTY_ESCAPE_FUEL,
             _ => bytes,
         }
     }
@@ -220,6 +224,11 @@ impl Format {
             _ => false,
         }
     }
+}
+
+/// Returns how many escapes of character properties a pattern has.
+fn property_escapes(pattern: &str) -> usize {
+    pattern.matches("\\p").count() + pattern.matches("\\P").count()
 }
 
 /// Returns whether `text` is a UUID as RFC 4122, section 3, writes it.
@@ -309,7 +318,11 @@ fn check_at_once(format: Format, text: &str, fuel: &mut Fuel) -> bool {
         fuel.charge(1);
         return false;
     }
-    fuel.charge(format.fuel_at_once(text.len()).max(1));
+    if format == Format::Regex && property_escapes(text) > MAX_PROPERTY_ESCAPES {
+        fuel.charge(text.len() as u64);
+        return false;
+    }
+    fuel.charge(format.fuel_at_once(text).max(1));
     format.is_valid_at_once(text)
 }
 

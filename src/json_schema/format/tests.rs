@@ -219,3 +219,12 @@ fn a_format_with_a_maximum_length_takes_no_longer_text() {
         assert_eq!(fuel.used(), 1, "{format:?}");
     }
 }
+
+#[test]
+fn a_pattern_has_few_character_properties() {
+    assert_valid(
+        Format::Regex,
+        &["", "^(a|b)+$", r"\p{L}", &r"\p{L}".repeat(MAX_PROPERTY_ESCAPES), &"[a-z]".repeat(3000)],
+    );
+    assert_invalid(Format::Regex, &["(", "[", r"\p{X", &r"\p{L}".repeat(MAX_PROPERTY_ESCAPES + 1)]);
+}
