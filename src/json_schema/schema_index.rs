@@ -8,7 +8,7 @@ use crate::{
 };
 use fluent_uri::{Uri, UriRef};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Base of the identifiers of a document that has none.
 const DEFAULT_BASE: &str = "json-schema:///";
@@ -69,6 +69,8 @@ pub struct SchemaIndex<'a> {
     by_root: HashMap<usize, ResourceId>,
     positions: Positions<'a>,
     has_dynamic_references: bool,
+    /// Addresses of the subschemas whose keywords have been looked at.
+    visited: HashSet<usize>,
     first_fault: Option<IndexError>,
 }
 
@@ -90,6 +92,7 @@ impl<'a> SchemaIndex<'a> {
             by_root: HashMap::new(),
             positions: Positions::default(),
             has_dynamic_references: false,
+            visited: HashSet::new(),
             first_fault: None,
         };
         let mut names_metaschema = false;
@@ -150,6 +153,9 @@ impl<'a> SchemaIndex<'a> {
 
     fn visit(&mut self, visit: Visit<'a>, stack: &mut Vec<Visit<'a>>, on_reference: &mut dyn FnMut(&str)) {
         let Value::Object(keywords) = visit.schema else { return };
+        if !self.visited.insert(address_of(visit.schema)) {
+            return;
+        }
         let resource = self.add_identifiers(&visit);
         let draft = self.draft(resource);
         for (keyword, value) in keywords {
@@ -395,7 +401,20 @@ impl<'a> SchemaIndex<'a> {
             };
             location = self.child(location.resource, schema);
         }
-        matches!(location.schema, Value::Object(_) | Value::Bool(_)).then_some(location)
+        if !matches!(location.schema, Value::Object(_) | Value::Bool(_)) {
+            return None;
+        }
+        self.visit_below(Visit { schema: location.schema, resource: location.resource, position });
+        Some(self.child(location.resource, location.schema))
+    }
+
+    /// Looks at a subschema that is within an unknown keyword, and is one because a reference leads there. Each subschema
+    /// is looked at once.
+    fn visit_below(&mut self, visit: Visit<'a>) {
+        let mut stack = vec![visit];
+        while let Some(visit) = stack.pop() {
+            self.visit(visit, &mut stack, &mut |_| {});
+        }
     }
 
     /// Returns the subschema with a dynamic anchor in a resource; the anchor "" is `$recursiveAnchor`.

@@ -130,7 +130,7 @@ impl<'a> Compiler<'a, '_> {
 
     /// Assertions about the value itself.
     fn compile_assertion(&mut self, keyword: Keyword<'a>, to: &mut Vec<Instruction>) -> Result<(), CompileError> {
-        let Keyword { name, value, draft, .. } = keyword;
+        let Keyword { name, value, .. } = keyword;
         match name {
             "type" => to.extend(self.type_instruction(keyword)?),
             "enum" => {
@@ -142,13 +142,7 @@ impl<'a> Compiler<'a, '_> {
                 let table = self.enum_table(std::slice::from_ref(value))?;
                 to.push(Instruction::Enum { table, is_const: true });
             }
-            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" if draft.has_boolean_exclusive_bounds() => {
-                self.compile_draft_4_bound(keyword, to)?;
-            }
-            "minimum" => to.push(Instruction::Minimum(self.bound(keyword)?)),
-            "maximum" => to.push(Instruction::Maximum(self.bound(keyword)?)),
-            "exclusiveMinimum" => to.push(Instruction::ExclusiveMinimum(self.bound(keyword)?)),
-            "exclusiveMaximum" => to.push(Instruction::ExclusiveMaximum(self.bound(keyword)?)),
+            "minimum" | "maximum" | "exclusiveMinimum" | "exclusiveMaximum" => self.compile_bound(keyword, to)?,
             "multipleOf" => to.extend(self.divisor(keyword)?),
             "minLength" => to.push(Instruction::MinLength(self.count(keyword)?)),
             "maxLength" => to.push(Instruction::MaxLength(self.count(keyword)?)),
@@ -205,18 +199,19 @@ impl<'a> Compiler<'a, '_> {
         Ok(Some(Instruction::Type { bits, by_value: keyword.draft.integers_by_value() }))
     }
 
-    fn compile_draft_4_bound(&mut self, keyword: Keyword<'a>, to: &mut Vec<Instruction>) -> Result<(), CompileError> {
+    /// In draft 4, `exclusiveMinimum` is a boolean beside `minimum`. Authors write that in later drafts, too.
+    fn compile_bound(&mut self, keyword: Keyword<'a>, to: &mut Vec<Instruction>) -> Result<(), CompileError> {
         let exclusive = match keyword.name {
             "minimum" => "exclusiveMinimum",
             "maximum" => "exclusiveMaximum",
             _ if keyword.value.is_boolean() => return Ok(()),
-            _ => return Err(self.wrong(keyword, "a boolean")),
+            _ if keyword.draft.has_boolean_exclusive_bounds() => return Err(self.wrong(keyword, "a boolean")),
+            own => own,
         };
-        let is_exclusive = keyword.siblings.get(exclusive) == Some(&Value::Bool(true));
         let bound = self.bound(keyword)?;
-        to.push(match (keyword.name, is_exclusive) {
-            ("minimum", false) => Instruction::Minimum(bound),
-            ("minimum", true) => Instruction::ExclusiveMinimum(bound),
+        to.push(match (exclusive, is_exclusive(keyword, exclusive)) {
+            ("exclusiveMinimum", false) => Instruction::Minimum(bound),
+            ("exclusiveMinimum", true) => Instruction::ExclusiveMinimum(bound),
             (_, false) => Instruction::Maximum(bound),
             (_, true) => Instruction::ExclusiveMaximum(bound),
         });
@@ -385,6 +380,11 @@ impl<'a> Compiler<'a, '_> {
     fn pointer(&self, keyword: Keyword<'_>) -> String {
         self.pointer_in(keyword.block.location.schema, keyword.name)
     }
+}
+
+/// Returns whether a keyword is the exclusive one, or has it as `true` beside it.
+fn is_exclusive(keyword: Keyword<'_>, exclusive: &str) -> bool {
+    keyword.name == exclusive || keyword.siblings.get(exclusive) == Some(&Value::Bool(true))
 }
 
 /// `contentEncoding` and `contentMediaType`, as far as they can be asserted.

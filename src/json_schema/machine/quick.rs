@@ -138,10 +138,11 @@ fn items(context: &mut Context<'_>, node: Node, prefix: &[BlockId], rest: BlockI
     }
     let (mut item, end, mut prefix) = (tape.first_child(node), tape.end(node), prefix.iter());
     while item < end {
-        let block = prefix.next().copied().unwrap_or(rest);
-        if block == BlockId::TRUE && prefix.len() == 0 {
-            break;
-        }
+        let block = match prefix.next() {
+            Some(block) => *block,
+            None if rest == BlockId::TRUE => break,
+            None => rest,
+        };
         context.fuel.charge(1);
         if context.fuel.is_spent() {
             return None;

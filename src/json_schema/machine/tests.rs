@@ -192,3 +192,29 @@ fn dynamic_references_find_the_outermost_resource() {
     assert!(!is_valid(&schema, &value));
     assert!(is_valid(&schema, &json!({"children": [{"data": 1}]})));
 }
+
+#[test]
+fn items_after_a_prefix_that_allows_everything_are_checked() {
+    let schema = json!({"prefixItems": [{"type": "string"}, true], "items": {"type": "integer"}});
+    assert!(is_valid(&schema, &json!(["a", null, 1])));
+    assert!(!is_valid(&schema, &json!(["a", null, "b"])));
+}
+
+#[test]
+fn a_reference_into_an_unknown_keyword_finds_the_anchors_there() {
+    let schema = json!({
+        "components": {"list": {"$defs": {"item": {"$dynamicAnchor": "item", "type": "integer"}}, "items": {"$dynamicRef": "#item"}}},
+        "$ref": "#/components/list"
+    });
+    assert!(is_valid(&schema, &json!([1])) && !is_valid(&schema, &json!(["x"])));
+    let wrong = json!({"components": {"a": {"items": {"minimum": "x"}}}, "$ref": "#/components/a"});
+    let why = Program::compile(&Arc::new(wrong), &CompileOptions::default()).unwrap_err().to_string();
+    assert_eq!(why, "at /components/a/items/minimum: must be a number");
+}
+
+#[test]
+fn boolean_exclusive_bounds_are_understood_in_every_draft() {
+    let schema = json!({"minimum": 3, "exclusiveMinimum": true, "exclusiveMaximum": 5});
+    assert!(is_valid(&schema, &json!(4)));
+    assert!(!is_valid(&schema, &json!(3)) && !is_valid(&schema, &json!(5)));
+}
