@@ -25,6 +25,7 @@ mod http_date;
 pub mod json;
 mod keyed_counts;
 mod known_secrets;
+mod low_priority;
 mod max_share;
 mod percent_encoding;
 mod random_id;
@@ -55,6 +56,7 @@ pub use host_name::{host_without_port, is_loopback_authority, is_loopback_host, 
 pub use http_date::{format_http_date, parse_http_date};
 pub use keyed_counts::{CountedHold, KeyedCounts};
 pub use known_secrets::{contains_known_secret, redact_known_secrets, register_secret, register_token};
+pub use low_priority::{lower_thread_priority, run_at_low_priority};
 pub use max_share::MaxShare;
 pub use percent_encoding::{
     decode_octet, form_decode, form_pairs, percent_decode, percent_encode, percent_encode_field,
