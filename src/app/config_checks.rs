@@ -4,6 +4,7 @@ use super::{caller_headers_wiring, problem_paths::prefix_problems, shared_state_
 use crate::{
     auth::certificate_pattern_problem,
     config::GatewayConfig,
+    contract::ContractRule,
     gateway::{A2aConfig, ApiHostRule, ApiHosts, CorsPolicy, ErrorDetails, OpenAiConfig, api_config_problems},
     net::Url,
     registry::EndpointRules,
@@ -140,6 +141,8 @@ pub(super) fn check_agent_settings(file: &GatewayConfig, transport: &UpstreamCli
         problems.extend(openai.map(|why| format!("agents.rules[{at}].openai.{why}")));
         let a2a = rule.a2a.as_ref().and_then(A2aConfig::problem);
         problems.extend(a2a.map(|why| format!("agents.rules[{at}].a2a.{why}")));
+        let contract = rule.contract.as_ref().map(ContractRule::problems).unwrap_or_default();
+        problems.extend(prefix_problems(&format!("agents.rules[{at}].contract"), contract));
         let endpoint = rule.endpoint.as_ref().map(EndpointConfig::problems).unwrap_or_default();
         problems.extend(prefix_problems(&format!("agents.rules[{at}].endpoint"), endpoint));
         let api = rule.api.as_ref().map(api_config_problems).unwrap_or_default();

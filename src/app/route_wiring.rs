@@ -20,7 +20,8 @@ pub(super) async fn open_openapi_documents(
 ) -> Result<OpenApiSources, Vec<String>> {
     let (contract, network, check_only) = (&file.contract, &file.network, file.agents.check_only);
     let builder = OpenApiSourcesBuilder { contract, network, policy, check_only };
-    builder.open(file.agents.rules.iter().map(|rule| rule.api.as_ref()), previous).await
+    let rules = file.agents.rules.iter().map(|rule| (rule.api.as_ref(), rule.contract.as_ref()));
+    builder.open(rules, previous).await
 }
 
 /// What routes are compiled with.
@@ -52,6 +53,7 @@ pub(super) fn build_routes(file: &GatewayConfig, dependencies: RouteDependencies
         openapi: openapi.of_rule(at),
         openai: rule.openai.clone().map(Arc::new),
         a2a: rule.a2a.clone(),
+        contract: rule.contract.clone(),
         endpoint: rule.endpoint.clone().map(Arc::new),
     });
     AgentRouteCompiler {

@@ -26,6 +26,18 @@ pub(super) fn add_place_hint(path: &str, message: String) -> String {
     }
 }
 
+/// Settings that ended, and what has taken their place.
+const ENDED: &[(&str, &str)] = &[(
+    "contract.heavy_checks",
+    "has ended: contract.suspended_checks bounds the checks that take long, and contract.fuel the work of each",
+)];
+
+/// Names the successor of a setting that ended, if `path` is one.
+pub(super) fn add_successor_hint(path: &str, message: String) -> String {
+    let ended = ENDED.iter().find(|(ended, _)| *ended == path && message.starts_with("unknown field"));
+    ended.map_or(message, |(_, successor)| (*successor).to_owned())
+}
+
 /// Returns the schema's description of the value at `path`, if the value is a string that must match a pattern.
 fn format_description(path: &str) -> Option<String> {
     let root = super::gateway_config::json_schema();

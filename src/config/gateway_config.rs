@@ -385,6 +385,9 @@ pub struct AgentRule {
     /// Bounds for calls to the agents that have an A2A card. Default: `agents.a2a`.
     #[serde(default)]
     pub a2a: Option<gateway::A2aConfig>,
+    /// How inputs and outputs are validated, where it differs from the section contract. Default: as there.
+    #[serde(default)]
+    pub contract: Option<contract::ContractRule>,
     /// What the agents' servers speak, where they do not take the input of a call as it is: servers of OpenAI's API. A later
     /// rule replaces the whole setting. Default: the input passes as it is.
     #[serde(default)]

@@ -162,6 +162,7 @@ impl ConfigText {
     pub(super) fn locate_problem(&self, path: &str, message: String) -> ConfigProblem {
         let (line, variable) = self.locate(path);
         let message = format_hint::add_place_hint(path, format_hint::add_format_hint(path, message));
+        let message = format_hint::add_successor_hint(path, message);
         let message = match variable {
             Some(variable) => format!("{message} (set by the environment variable {variable})"),
             None => message,

@@ -1,11 +1,15 @@
 //! Whether a schema accepts arrays: an array for an agent that takes one object is a batch, and an array for an agent
 //! that takes arrays is one input (R44).
 
-use super::schema_references::{SchemaNode, SchemaReferences, resource_root};
+use super::schema_walk::SchemaWalk;
+use json_schema::schema_index::SchemaLocation;
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 
 /// Maximum number of references and combinators that are followed one within the other.
-const MAX_DEPTH: u8 = 24;
+const MAX_DEPTH: u8 = 100;
+/// Units of fuel for a subschema.
+const VISIT_COST: u64 = 50;
 
 /// Keywords that apply to arrays alone.
 const ARRAY_KEYWORDS: &[&str] = &[
@@ -36,35 +40,53 @@ use ArrayStance::{Describes, Excludes, Silent};
 
 /// Returns whether the schema describes arrays and does not exclude them. A schema that does not mention them, such as
 /// `{}`, does not accept them.
-pub(super) fn accepts_array(root: &Value, references: &SchemaReferences<'_>) -> bool {
-    ArrayReader { references }.stance(SchemaNode { schema: root, resource: root }, MAX_DEPTH) == Describes
+pub(super) fn accepts_array(root: &Value, max_fuel: u64) -> bool {
+    // Most inputs are objects.
+    if root.as_object().is_some_and(|keywords| own_stance(keywords) == Excludes) {
+        return false;
+    }
+    let Some(walk) = SchemaWalk::begin(root, max_fuel) else { return false };
+    let Some(root) = walk.root() else { return false };
+    ArrayReader { walk, known: HashMap::new() }.stance(root, MAX_DEPTH) == Describes
 }
 
-struct ArrayReader<'a, 'r> {
-    references: &'r SchemaReferences<'a>,
+struct ArrayReader<'a> {
+    walk: SchemaWalk<'a>,
+    /// What the subschemas say that were read; `Silent` while they are being read.
+    known: HashMap<*const Value, ArrayStance>,
 }
 
-impl<'a> ArrayReader<'a, '_> {
-    fn stance(&self, node: SchemaNode<'a>, depth_left: u8) -> ArrayStance {
-        let (keywords, Some(depth_left)) = (node.schema, depth_left.checked_sub(1)) else { return Silent };
-        let keywords = match keywords {
+impl<'a> ArrayReader<'a> {
+    fn stance(&mut self, location: SchemaLocation<'a>, depth_left: u8) -> ArrayStance {
+        let Some(depth_left) = depth_left.checked_sub(1).filter(|_| self.walk.charge(VISIT_COST)) else {
+            return Silent;
+        };
+        let keywords = match location.schema {
             Value::Bool(false) => return Excludes,
             Value::Object(keywords) => keywords,
             _ => return Silent,
         };
-        let resource = resource_root(node.schema, node.resource);
-        let within = |schema| self.stance(SchemaNode { schema, resource }, depth_left);
-        let each = |keyword: &str| keywords.get(keyword).and_then(Value::as_array).into_iter().flatten().map(&within);
-        let references = ["$ref", "$dynamicRef", "$recursiveRef"].into_iter();
-        let references = references.filter_map(|keyword| keywords.get(keyword)?.as_str());
-        let targets = references.flat_map(|reference| self.references.resolve(reference, resource).unwrap_or_default());
+        let address = std::ptr::from_ref(location.schema);
+        if let Some(known) = self.known.get(&address) {
+            return *known;
+        }
+        self.known.insert(address, Silent);
         let mut stances = vec![own_stance(keywords)];
-        stances.extend(targets.map(|target| self.stance(target, depth_left)));
+        for target in self.walk.targets(location) {
+            stances.push(self.stance(target, depth_left));
+        }
+        let mut each = |keyword: &str| -> Vec<ArrayStance> {
+            let schemas = keywords.get(keyword).and_then(Value::as_array).into_iter().flatten();
+            schemas.map(|schema| self.stance(self.walk.child(location, schema), depth_left)).collect()
+        };
         stances.extend(each("allOf"));
-        stances.extend(["anyOf", "oneOf"].into_iter().filter_map(|keyword| any_of(each(keyword))));
+        stances.extend(["anyOf", "oneOf"].into_iter().filter_map(|keyword| any_of(each(keyword).into_iter())));
+        let mut within = |schema: &'a Value| self.stance(self.walk.child(location, schema), depth_left);
         stances.extend(keywords.get("not").map(|schema| negate(schema, within(schema))));
         stances.push(conditional(keywords, within));
-        all_of(stances)
+        let stance = all_of(stances);
+        self.known.insert(address, stance);
+        stance
     }
 }
 
@@ -132,10 +154,12 @@ fn negate(schema: &Value, stance: ArrayStance) -> ArrayStance {
 }
 
 /// Returns the stance of `if`, `then` and `else`: arrays are excluded if both branches exclude them.
-fn conditional<'a>(keywords: &'a Map<String, Value>, within: impl Fn(&'a Value) -> ArrayStance) -> ArrayStance {
+fn conditional<'a>(keywords: &'a Map<String, Value>, within: impl FnMut(&'a Value) -> ArrayStance) -> ArrayStance {
+    let mut within = within;
     let Some(condition) = keywords.get("if") else { return Silent };
-    let branch = |keyword: &str| keywords.get(keyword).map_or(Silent, &within);
-    let (condition, then, otherwise) = (within(condition), branch("then"), branch("else"));
+    let condition = within(condition);
+    let mut branch = |keyword: &str| keywords.get(keyword).map_or(Silent, &mut within);
+    let (then, otherwise) = (branch("then"), branch("else"));
     match (condition, then, otherwise) {
         (_, Excludes, Excludes) | (Excludes, _, Excludes) => Excludes,
         (Describes, _, _) | (_, Describes, _) | (_, _, Describes) => Describes,

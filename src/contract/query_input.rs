@@ -2,231 +2,149 @@
 //! schema. A text that does not fit its type stays a string, so that the validation reports the violation. Objects and
 //! nested arrays require a `POST`.
 
-use super::in_place_subschemas::in_place_subschemas;
-use crate::{
-    fault::{Fault, FaultCode, Violation},
-    values::{
-        form_pairs,
-        json::{push_pointer_segment, truncate},
-    },
+use super::{
+    schema_budget::{CompileCost, DocumentBudget, SchemaDigest},
+    schema_walk::SchemaWalk,
+    shared_cache::SharedCache,
+    text_types::TextTypes,
 };
+use crate::{
+    fault::{Fault, FaultCode},
+    values::{form_pairs, sha256},
+};
+use json_schema::schema_index::SchemaLocation;
 use serde_json::{Map, Value};
-use std::borrow::Cow;
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
 
 /// Maximum number of parameters in one query.
 const MAX_PARAMETERS: usize = 256;
 /// Maximum length of one query, in bytes.
 const MAX_QUERY_BYTES: usize = 64 << 10;
+/// Maximum fuel of finding the types of one operation's properties; those beyond it are strings.
+const MAX_FUEL: u64 = 10_000_000;
+/// Memory of a property beside its name and types.
+const PROPERTY_BYTES: u64 = 64;
 
-/// Converts `query` (without its `?`) to an object, with the types of the schema's `properties`.
-///
-/// # Errors
-/// 400 `InvalidInput` for invalid percent-encoding, a repeated parameter that is not an array, or too many parameters;
-/// 414 for a query longer than 64 KiB.
-pub fn input_from_query(query: &str, schema: Option<&Value>) -> Result<Value, Fault> {
-    if query.len() > MAX_QUERY_BYTES {
-        return Err(
-            Fault::new(FaultCode::InvalidInput, "The query is too long (at most 64 KiB; use POST)").with_status(414)
-        );
-    }
-    let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
-    for (at, pair) in form_pairs(query).enumerate() {
-        if at == MAX_PARAMETERS {
-            return Err(Fault::new(
-                FaultCode::InvalidInput,
-                format!("The query has more than {MAX_PARAMETERS} parameters (use POST)"),
-            ));
-        }
-        let malformed = "The query is not percent-encoded UTF-8 (write %25 for %)";
-        let (name, value) = pair.ok_or_else(|| Fault::new(FaultCode::InvalidInput, malformed))?;
-        if name.is_empty() {
-            return Err(Fault::new(FaultCode::InvalidInput, "The query has a parameter without a name"));
-        }
-        match parameters.iter_mut().find(|(existing, _)| *existing == name) {
-            Some((_, values)) => values.push(value),
-            None => parameters.push((name, vec![value])),
-        }
-    }
-    let mut members = Map::new();
-    for (name, values) in parameters {
-        let property = schema.and_then(|root| find_property(root, root, &name, 8));
-        let types =
-            property.zip(schema).map(|(property, root)| PropertyTypes::from_schema(property, root)).unwrap_or_default();
-        let value = types.convert_values(&name, values)?;
-        members.insert(name, value);
-    }
-    Ok(Value::Object(members))
+/// The types of the properties of an input, by name.
+#[derive(Debug, Default)]
+pub struct QueryTypes {
+    by_name: HashMap<Box<str>, Arc<TextTypes>, foldhash::fast::RandomState>,
+    cost: CompileCost,
 }
 
-fn find_property<'a>(schema: &'a Value, root: &'a Value, name: &str, depth_left: u8) -> Option<&'a Value> {
-    let property = schema.get("properties").and_then(|properties| properties.get(name));
-    property.or_else(|| {
-        let depth_left = depth_left.checked_sub(1)?;
-        in_place_subschemas(schema, root).find_map(|schema| find_property(schema, root, name, depth_left))
-    })
-}
+/// Those in use. Many agents may have the same schema.
+static CACHE: LazyLock<SharedCache<QueryTypes>> = LazyLock::new(SharedCache::default);
 
-/// Types that a property may have, collected from references and alternatives.
-#[derive(Default)]
-struct PropertyTypes<'a> {
-    null: bool,
-    boolean: bool,
-    integer: bool,
-    number: bool,
-    string: bool,
-    object: bool,
-    array: Option<Box<PropertyTypes<'a>>>,
-    enum_values: Vec<Cow<'a, Value>>,
-}
+impl QueryTypes {
+    /// Determines the types of a schema's properties, within the budget of its document. `digest` is that of its text.
+    ///
+    /// # Errors
+    /// The budget is exceeded.
+    pub(super) fn of_schema(
+        schema: &Value,
+        digest: &SchemaDigest,
+        budget: &DocumentBudget<'_>,
+    ) -> Result<Arc<Self>, String> {
+        // The types are charged beside the schema, and no text has this digest.
+        let charged_digest = sha256(&[digest, &b"query"[..]].concat());
+        let types = match CACHE.get(digest) {
+            Some(shared) => shared,
+            None => CACHE.insert(*digest, Self::read(schema, budget.room().fuel.min(MAX_FUEL))),
+        };
+        budget.charge(charged_digest, types.cost)?;
+        Ok(types)
+    }
 
-impl<'a> PropertyTypes<'a> {
-    fn from_schema(schema: &'a Value, root: &'a Value) -> Self {
+    /// Determines the types of a schema's properties, without a budget.
+    #[cfg(test)]
+    pub(super) fn of_value(schema: &Value) -> Self {
+        Self::read(schema, MAX_FUEL)
+    }
+
+    fn read(schema: &Value, max_fuel: u64) -> Self {
         let mut types = Self::default();
-        types.add_schema(schema, root, 8);
+        let Some(mut walk) = SchemaWalk::begin(schema, max_fuel) else { return types };
+        let mut known: HashMap<*const Value, Arc<TextTypes>> = HashMap::new();
+        let root = walk.root();
+        for location in root.map(|root| walk.in_place(root)).unwrap_or_default() {
+            for (name, property) in location.schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+                if !walk.charge(10 + name.len() as u64 / 16) {
+                    break;
+                }
+                if types.by_name.contains_key(name.as_str()) {
+                    continue;
+                }
+                let place = follow_plain_references(walk.child(location, property), &mut walk);
+                let of_property = known.entry(place.schema).or_insert_with(|| {
+                    let of_place = TextTypes::of_location(place, &mut walk);
+                    types.cost.bytes += of_place.memory();
+                    Arc::new(of_place)
+                });
+                types.cost.bytes += PROPERTY_BYTES + name.len() as u64;
+                types.by_name.insert(name.as_str().into(), Arc::clone(of_property));
+            }
+        }
+        types.cost.fuel = walk.fuel_used();
         types
     }
 
-    fn add_schema(&mut self, schema: &'a Value, root: &'a Value, depth_left: u8) {
-        let Some(depth_left) = depth_left.checked_sub(1) else {
-            return;
-        };
-        let names = match schema.get("type") {
-            Some(Value::Array(names)) => names.as_slice(),
-            Some(name) => std::slice::from_ref(name),
-            None => &[],
-        };
-        for name in names.iter().filter_map(Value::as_str) {
-            match name {
-                "null" => self.null = true,
-                "boolean" => self.boolean = true,
-                "integer" => self.integer = true,
-                "number" => self.number = true,
-                "string" => self.string = true,
-                "object" => self.object = true,
-                "array" => {
-                    let items = self.array.get_or_insert_default();
-                    if let Some(schema) = schema.get("items") {
-                        items.add_schema(schema, root, depth_left);
-                    }
-                }
-                _ => {}
+    /// Returns whether the schema declares a property of this name.
+    pub fn declares(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Converts `query` (without its `?`) to an object.
+    ///
+    /// # Errors
+    /// 400 `InvalidInput` for invalid percent-encoding, a repeated parameter that is not an array, or too many
+    /// parameters; 414 for a query longer than 64 KiB.
+    pub fn input_from_query(&self, query: &str) -> Result<Map<String, Value>, Fault> {
+        if query.len() > MAX_QUERY_BYTES {
+            let message = "The query is too long (at most 64 KiB; use POST)";
+            return Err(Fault::new(FaultCode::InvalidInput, message).with_status(414));
+        }
+        let mut parameters: Vec<(String, Vec<String>)> = Vec::new();
+        for (at, pair) in form_pairs(query).enumerate() {
+            if at == MAX_PARAMETERS {
+                return Err(Fault::new(
+                    FaultCode::InvalidInput,
+                    format!("The query has more than {MAX_PARAMETERS} parameters (use POST)"),
+                ));
+            }
+            let malformed = "The query is not percent-encoded UTF-8 (write %25 for %)";
+            let (name, value) = pair.ok_or_else(|| Fault::new(FaultCode::InvalidInput, malformed))?;
+            if name.is_empty() {
+                return Err(Fault::new(FaultCode::InvalidInput, "The query has a parameter without a name"));
+            }
+            match parameters.iter_mut().find(|(existing, _)| *existing == name) {
+                Some((_, values)) => values.push(value),
+                None => parameters.push((name, vec![value])),
             }
         }
-        let listed = schema.get("enum").and_then(Value::as_array).into_iter().flatten();
-        self.enum_values.extend(listed.chain(schema.get("const")).map(Cow::Borrowed));
-        for schema in in_place_subschemas(schema, root) {
-            self.add_schema(schema, root, depth_left);
+        let unknown = TextTypes::default();
+        let mut members = Map::new();
+        for (name, values) in parameters {
+            let types = self.by_name.get(name.as_str()).map_or(&unknown, |types| &**types);
+            let value = types.convert_parameter(&name, values)?;
+            members.insert(name, value);
         }
-    }
-
-    fn convert_values(&self, name: &str, values: Vec<String>) -> Result<Value, Fault> {
-        if let Some(items) = &self.array {
-            return values
-                .into_iter()
-                .map(|text| items.convert_value(name, text))
-                .collect::<Result<_, _>>()
-                .map(Value::Array);
-        }
-        let mut values = values.into_iter();
-        match (values.next(), values.next()) {
-            (Some(text), None) => self.convert_value(name, text),
-            _ => Err(invalid_parameter(name, "is repeated, but is not an array")),
-        }
-    }
-
-    /// Converts a text to the narrowest type that it fits, or to a string.
-    fn convert_value(&self, name: &str, text: String) -> Result<Value, Fault> {
-        let allows_scalar = self.null || self.boolean || self.integer || self.number || self.string;
-        if (self.object || self.array.is_some()) && !allows_scalar {
-            return Err(invalid_parameter(name, "is a structure (send JSON with POST)"));
-        }
-        Ok(self.convert_text(text))
-    }
-
-    /// Converts a text to a listed value, to the narrowest type that it fits, or to a string.
-    fn convert_text(&self, text: String) -> Value {
-        let is_equal = |value: &&Cow<'_, Value>| value.as_str() == Some(&text) || value.to_string() == text;
-        if let Some(value) = self.enum_values.iter().find(is_equal) {
-            return value.clone().into_owned();
-        }
-        self.convert_scalar(text)
-    }
-
-    fn convert_scalar(&self, text: String) -> Value {
-        match text.as_str() {
-            // Python writes `True`.
-            "true" | "True" | "TRUE" if self.boolean => Value::Bool(true),
-            "false" | "False" | "FALSE" if self.boolean => Value::Bool(false),
-            "" | "null" if self.null && !(self.string && text.is_empty()) => Value::Null,
-            // serde_json would accept whitespace around a number.
-            number_text if (self.integer || self.number) && number_text.trim() == number_text => {
-                match serde_json::from_str(number_text) {
-                    Ok(Value::Number(number)) if self.number || !number.is_f64() => Value::Number(number),
-                    _ => Value::String(text),
-                }
-            }
-            _ => Value::String(text),
-        }
-    }
-
-    fn into_owned(self) -> PropertyTypes<'static> {
-        PropertyTypes {
-            null: self.null,
-            boolean: self.boolean,
-            integer: self.integer,
-            number: self.number,
-            string: self.string,
-            object: self.object,
-            array: self.array.map(|items| Box::new(items.into_owned())),
-            enum_values: self.enum_values.into_iter().map(|value| Cow::Owned(value.into_owned())).collect(),
-        }
+        Ok(members)
     }
 }
 
-/// The types that a schema gives a value that is written as text, such as a parameter in a URL; determined once.
-pub struct TextTypes(PropertyTypes<'static>);
-
-impl TextTypes {
-    /// Determines the types of a schema.
-    pub fn of_schema(schema: &Value) -> Self {
-        Self(PropertyTypes::from_schema(schema, schema).into_owned())
-    }
-
-    /// Whether the value is a list of texts.
-    pub fn is_list(&self) -> bool {
-        self.0.array.is_some()
-    }
-
-    /// Whether the value is an object, and no text stands for one of its other types.
-    pub fn is_object(&self) -> bool {
-        let types = &self.0;
-        let is_scalar = types.boolean || types.integer || types.number || types.string;
-        types.object && !is_scalar && types.array.is_none()
-    }
-
-    /// Returns the value of a text: of the narrowest type that it fits, or a string.
-    pub fn convert(&self, text: String) -> Value {
-        self.0.convert_text(text)
-    }
-
-    /// Returns the value of an item of a list.
-    pub fn convert_item(&self, text: String) -> Value {
-        match &self.0.array {
-            Some(items) => items.convert_text(text),
-            None => self.0.convert_text(text),
+/// Follows references that have nothing beside them, so that what they lead to is read once.
+fn follow_plain_references<'a>(start: SchemaLocation<'a>, walk: &mut SchemaWalk<'a>) -> SchemaLocation<'a> {
+    let mut location = start;
+    loop {
+        let is_plain = location.schema.as_object().is_some_and(|keywords| keywords.len() == 1);
+        let is_plain = is_plain && location.schema.get("$ref").is_some();
+        match walk.targets(location).first().filter(|_| is_plain) {
+            // A circle ends with the fuel.
+            Some(target) if walk.charge(10) => location = *target,
+            _ => return location,
         }
     }
-}
-
-impl std::fmt::Debug for TextTypes {
-    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        to.write_str("TextTypes")
-    }
-}
-
-fn invalid_parameter(name: &str, why: &str) -> Fault {
-    let mut pointer = String::new();
-    push_pointer_segment(&mut pointer, &truncate(name, 60));
-    let message = format!("The query parameter '{}' {why}", truncate(name, 60));
-    Fault::new(FaultCode::InvalidInput, message.clone()).with_violations(vec![Violation { pointer, message }])
 }

@@ -55,12 +55,12 @@ fn parse_name_request(call: &DirectoryCall<'_>) -> Result<(AgentUri, Option<Stri
     violations.into_result("The request is not valid")?;
     let missing = || Fault::new(FaultCode::InvalidInput, "The body has no member 'uri' (an agent:// name)");
     let uri = AgentUri::parse(uri.ok_or_else(missing)?).map_err(|why| {
-        let violation = Violation { pointer: "/uri".to_owned(), message: why.to_string() };
+        let violation = Violation::new("/uri", why.to_string());
         Fault::new(FaultCode::InvalidInput, format!("The uri is not an agent:// name ({why})"))
             .with_violations(vec![violation])
     })?;
     let invalid_query = |why| {
-        let violation = Violation { pointer: "/uri".to_owned(), message: why };
+        let violation = Violation::new("/uri", why);
         Fault::new(FaultCode::InvalidInput, "The query of the uri is not valid").with_violations(vec![violation])
     };
     uri.query_input().map_err(|why| invalid_query(why.to_owned()))?;

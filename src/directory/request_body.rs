@@ -24,7 +24,7 @@ pub(super) fn parse_json_body(
 ) -> Result<Value> {
     check_body(call, media_types, max_bytes)?;
     json::parse(&call.body, depth).map_err(|error| {
-        let violation = Violation { pointer: error.pointer.clone(), message: error.reason.clone() };
+        let violation = Violation::new(error.pointer.clone(), error.reason.clone());
         Fault::new(FaultCode::InvalidInput, format!("The body is not JSON: {error}")).with_violations(vec![violation])
     })
 }
@@ -50,7 +50,7 @@ impl Violations {
     pub(super) fn add(&mut self, pointer: String, message: impl Into<String>) {
         // The first ones are enough to correct a request.
         if self.0.len() < 20 {
-            self.0.push(Violation { pointer, message: message.into() });
+            self.0.push(Violation::new(pointer, message));
         }
     }
 

@@ -29,8 +29,18 @@ pub type Result<T> = std::result::Result<T, Fault>;
 pub struct Violation {
     /// The position, as a JSON Pointer (RFC 6901); empty for the whole body.
     pub pointer: String,
+    /// The keyword of the schema that does not hold; empty for a violation of something else.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub keyword: Cow<'static, str>,
     /// The violation and the requirement, for the developer of the client.
     pub message: String,
+}
+
+impl Violation {
+    /// Creates a violation of no keyword.
+    pub fn new(pointer: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { pointer: pointer.into(), keyword: Cow::Borrowed(""), message: message.into() }
+    }
 }
 
 /// The rule behind a fault, for explanations.

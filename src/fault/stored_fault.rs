@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_stored_fault_tells_the_caller_the_same() {
-        let violation = Violation { pointer: "/a".to_owned(), message: "is missing".to_owned() };
+        let violation = Violation::new("/a", "is missing");
         let fault = Fault::new(FaultCode::AgentError, "The agent failed")
             .with_status(500)
             .with_agent_message("card 4111".to_owned())

@@ -14,8 +14,7 @@ fn r37_code_names_round_trip_and_are_unique() {
 
 #[test]
 fn r36_the_error_object_has_code_message_and_request_id() {
-    let fault = Fault::new(FaultCode::InvalidInput, "no")
-        .with_violations(vec![Violation { pointer: "/a".into(), message: "b".into() }]);
+    let fault = Fault::new(FaultCode::InvalidInput, "no").with_violations(vec![Violation::new("/a", "b")]);
     let body: serde_json::Value = serde_json::from_slice(&fault.to_body(ErrorFormat::Error, "r1")).unwrap();
     assert_eq!(
         body,

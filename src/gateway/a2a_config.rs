@@ -10,8 +10,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct A2aConfig {
     /// Maximum size of a body, whose messages may have files in Base64; 1KiB to 16GiB. A body that is validated has at most
-    /// 64MiB, and without its long texts at most `contract.max_body_size`. Default: 16MiB for a body that is validated,
-    /// `agents.max_streamed_body_size` for one that passes unchecked.
+    /// 64MiB. Default: 16MiB for a body that is validated, `agents.max_streamed_body_size` for one that passes unchecked.
     pub max_body_size: Option<ByteSize>,
 }
 

@@ -7,7 +7,6 @@ use super::{
     upstream::{UpstreamHead, number_idempotency_key, send_upstream},
 };
 use crate::{
-    contract,
     fault::{Fault, FaultCode, Result},
     idempotency,
     limit::Permit,
@@ -125,10 +124,7 @@ impl<'a> BatchCall<'a> {
         let BodyPrefix { bytes, complete } = reply.body.peek(contract_config.max_body_size.get()).await?;
         let validator = ReplyValidator { gateway, contract_config, admitted: self.admitted };
         validator.reject_failure(&reply, &bytes, complete)?;
-        let bounds = contract::JsonBounds { max_depth: contract_config.max_depth };
-        let value = contract::parse_json(&bytes, &bounds)
-            .map_err(|why| Fault::new(FaultCode::AgentError, "The agent's answer is not JSON").with_detail(why))?;
-        validator.check_json_output(value, bytes.len()).await?;
+        validator.check_json_output(&bytes).await?;
         let mut complete = CompleteReply { status: reply.status, headers: reply.headers, body: bytes };
         redact_reported_card(&config.directory, self.admitted.agent_route(), self.base_url, &mut complete);
         Ok(complete.body)

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     agent::AgentId,
     auth::Caller,
-    contract,
+    contract::QueryTypes,
     explain::DeadlineSource,
     fault::{Fault, FaultCode, Result},
     transport::{self, CallTimeout, TimeoutKind, UpstreamTimeouts},
@@ -30,15 +30,13 @@ pub(super) fn input_from_query(query: &str, route: &Route, named_operation: Opti
     let pairs = || query.split('&').filter_map(|pair| pair.split_once('='));
     let named_in_query =
         || pairs().find(|(name, _)| *name == "operation").and_then(|(_, name)| route.operation_index(name));
-    let operation = named_operation.or_else(named_in_query).and_then(|at| route.agent.operations.get(at));
-    let schema = operation.and_then(|operation| operation.inputs.as_deref());
-    let mut input = contract::input_from_query(query, schema)?;
-    if let Value::Object(members) = &mut input {
-        // Parameters that name the session, task, version or callback (R76) are input only if the schema declares them.
-        let is_declared = |name: &str| schema.and_then(|schema| schema.get("properties")?.get(name)).is_some();
-        members.retain(|name, _| is_declared(name) || !is_gateway_parameter(name, route));
-    }
-    Ok(Bytes::from(input.to_string()))
+    let operation = named_operation.or_else(named_in_query).and_then(|at| route.operations.get(at));
+    let unknown = QueryTypes::default();
+    let types = operation.map_or(&unknown, |operation| operation.contract.query_types());
+    let mut members = types.input_from_query(query)?;
+    // Parameters that name the session, task, version or callback (R76) are input only if the schema declares them.
+    members.retain(|name, _| types.declares(name) || !is_gateway_parameter(name, route));
+    Ok(Bytes::from(Value::Object(members).to_string()))
 }
 
 /// Returns the headers for the session and the task that the query names, unless the caller sends those headers.

@@ -11,7 +11,6 @@ use super::{
 use crate::{
     agent::Agent,
     auth::Caller,
-    contract::CheckWork,
     directory::{AgentVisibility, CallLimits, ChangeRecord, DirectoryCall, DirectoryRequest},
     fault::{Fault, FaultCode},
     http_server::ServeOutcome,
@@ -25,6 +24,8 @@ use std::{sync::Arc, time::Duration};
 
 /// The largest body of a directory request, independent of the bounds of calls.
 const MAX_BODY: BodyBound = BodyBound::fixed(1 << 20);
+/// The fuel of all checks of inputs for one request: a millisecond.
+const MAX_CHECK_FUEL: u64 = 100_000;
 /// The timeout of the request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -80,8 +81,8 @@ async fn answer_request(exchange: &mut Exchange<'_>, request: DirectoryRequest, 
         _ => None,
     };
     let address = connection.client_address();
-    let checks = Mutex::default();
-    let view = CallerView { snapshot, is_incomplete, on_demand_route, gateway, checks, config, caller: &caller };
+    let fuel_left = Mutex::new(MAX_CHECK_FUEL);
+    let view = CallerView { snapshot, is_incomplete, on_demand_route, gateway, fuel_left, config, caller: &caller };
     let base_url = exchange.base_url();
     let directory_call = DirectoryCall {
         request,
@@ -110,8 +111,8 @@ struct CallerView<'a> {
     /// The requested agent, if only an on-demand registry has it.
     on_demand_route: Option<Arc<Route>>,
     gateway: &'a Gateway,
-    /// The work of the inputs that were checked.
-    checks: Mutex<Vec<CheckWork>>,
+    /// The fuel that is left for checks of inputs.
+    fuel_left: Mutex<u64>,
     config: &'a ConfigSnapshot,
     caller: &'a Caller,
 }
@@ -167,16 +168,6 @@ impl AgentVisibility for CallerView<'_> {
 
     fn accepts_input(&self, id: &str, index: usize, input: &Value) -> bool {
         let operation = self.find_route(id).and_then(|route| route.operations.get(index));
-        operation.is_some_and(|operation| {
-            let work = operation.contract.input_work(input, input.to_string().len());
-            let mut works = self.checks.lock();
-            works.push(work.clone());
-            // All checks of one request together are as light as one of a call that runs among others.
-            if CheckWork::are_heavy(&works) {
-                works.pop();
-                return false;
-            }
-            operation.contract.check_input(input, &work).is_ok_and(|violations| violations.is_empty())
-        })
+        operation.is_some_and(|operation| operation.contract.accepts_within(input, &mut self.fuel_left.lock()))
     }
 }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     audit::AuditLog,
     auth::{Authorizer, BrowserPairings, NewPairingCode, RevocationList},
-    contract::{self, HeavyCheckPool},
+    contract::{self, CheckScheduler},
     directory::AgentDirectory,
     explain::RecentDecisions,
     fault::{CallProgress, ErrorFormat, Fault, FaultCode, Violation},
@@ -98,7 +98,7 @@ pub struct Gateway {
     /// The audit log; `None` records no changes.
     pub audit_log: Option<Arc<AuditLog>>,
     /// The threads for checks that take long.
-    pub heavy_checks: HeavyCheckPool,
+    pub check_scheduler: CheckScheduler,
     /// The pairing codes and the API keys of paired web pages.
     pub browser_pairings: Arc<BrowserPairings>,
     /// The revoked API keys and tokens.

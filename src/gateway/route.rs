@@ -17,7 +17,7 @@ use super::{
 use crate::{
     agent::{Agent, AgentEndpoint, AgentStatus, DeclaredFormats, DeclaredMembers, EndpointOrigin, media_types},
     auth::{Authorizer, GrantSet},
-    contract::{self, AgentHeavyChecks, DocumentBudget, DocumentChecks, OperationContract, SchemaLimits},
+    contract::{self, AgentSuspendedChecks, DocumentBudget, DocumentChecks, OperationContract, SchemaLimits},
     fault::{Fault, FaultCode},
     limit::{self, AgentLimits, CallLimiter},
     registry::{CompileRoute, EndpointRules, EndpointTrust, OnDemandServers},
@@ -45,7 +45,7 @@ pub struct Route {
     /// What operators should know about the document.
     document_warnings: Vec<String>,
     /// The checks of inputs and outputs that take long.
-    pub(super) heavy_checks: AgentHeavyChecks,
+    pub(super) suspended_checks: AgentSuspendedChecks,
     /// Headers of every response, such as `Deprecation`.
     pub(super) response_headers: Vec<(HeaderName, HeaderValue)>,
     /// Whether calls of the agent become tasks, where tasks are configured.
@@ -146,6 +146,8 @@ impl CompileRoute for AgentRouteCompiler {
         };
         let mut operations = Vec::with_capacity(agent.operations.len());
         let mut document_warnings = [&agent.ignored_members, &*agent.conversion_notes].concat();
+        let contract_config =
+            self.contract.with_rules(self.rules_for(&agent).filter_map(|rule| rule.contract.as_ref()));
         for (index, operation) in agent.operations.iter().enumerate() {
             let path = operation.endpoint.as_deref().map(|address| OperationPath::compile(&agent.endpoint, address));
             let path = path.transpose().map_err(|why| format!("operations[{index}].{why}"));
@@ -156,7 +158,7 @@ impl CompileRoute for AgentRouteCompiler {
                 document_warnings.push(format!("{why}; the operation cannot be called"));
                 None
             });
-            match OperationContract::compile(operation, &self.contract, budget) {
+            match OperationContract::compile(operation, &contract_config, budget) {
                 Ok(contract) => operations.push(CompiledOperation {
                     name: Arc::clone(&operation.name),
                     name_header: HeaderValue::from_str(&operation.name).ok().filter(|name| !name.is_empty()),
@@ -173,10 +175,14 @@ impl CompileRoute for AgentRouteCompiler {
                 Err(errors) => problems.extend(errors.into_iter().map(|why| format!("operations[{index}].{why}"))),
             }
         }
+        for (index, operation) in operations.iter().enumerate() {
+            let reports = operation.contract.unsupported().iter();
+            document_warnings.extend(reports.map(|why| format!("operations[{index}].{why}")));
+        }
         for name in RESERVED_SEGMENTS.into_iter().filter(|name| agent.operation(name).is_some()) {
             document_warnings.push(format!("the operation {name} is called at /agents/{}/invoke/{name}", agent.id));
         }
-        let findings = self.contract.document_checks().check(&agent, |index| {
+        let findings = contract_config.document_checks().check(&agent, |index| {
             operations.get(index).map(|operation| operation.contract.schemas()).unwrap_or_default()
         });
         problems.extend(findings.refusals);
@@ -251,7 +257,7 @@ impl CompileRoute for AgentRouteCompiler {
             versions: VersionTable::from_agent(&agent),
             endpoint_trust,
             document_warnings,
-            heavy_checks: AgentHeavyChecks::default(),
+            suspended_checks: AgentSuspendedChecks::default(),
             runs_as_task: runs_as_task.unwrap_or(false),
             allows_get,
             has_agent_card: agent.has_agent_card,
@@ -306,6 +312,10 @@ impl CompileRoute for AgentRouteCompiler {
     fn document_warnings<'r>(&self, route: &'r Route) -> &'r [String] {
         &route.document_warnings
     }
+
+    fn is_partly_checked(&self, route: &Route) -> bool {
+        route.operations.iter().any(|operation| !operation.contract.unsupported().is_empty())
+    }
 }
 
 impl AgentRouteCompiler {
@@ -337,7 +347,7 @@ impl Route {
         &self.upstream
     }
 
-    /// Counts an expensive check that was refused because its caller has its share.
+    /// Counts a long check that was refused because its caller has its share.
     #[cold]
     pub(super) fn record_refused_check(&self, fault: &Fault) {
         if fault.code() == FaultCode::RateLimited {

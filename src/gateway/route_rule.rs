@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     agent::{Agent, AuthenticationMethod},
+    contract::ContractRule,
     transport::{EndpointConfig, TransportConfig},
     values::{Glob, Rate},
 };
@@ -46,6 +47,8 @@ pub struct RouteRule {
     pub openai: Option<Arc<OpenAiConfig>>,
     /// Bounds for calls to agents with an A2A card.
     pub a2a: Option<A2aConfig>,
+    /// How inputs and outputs are validated, where it differs.
+    pub contract: Option<ContractRule>,
     /// What the agents' servers speak, if they do not take calls as they are.
     pub endpoint: Option<Arc<EndpointConfig>>,
 }

@@ -276,10 +276,11 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
 
     /// Puts the next snapshot in force, and records and logs what changed.
     fn publish(&self, state: &mut CatalogueState<R>) {
-        let (next, states) = merge_sources(&state.sources, &state.compiler);
-        for (state, count) in states {
+        let (next, counts) = merge_sources(&state.sources, &state.compiler);
+        for (state, count) in counts.states {
             self.metrics.set_agent_count(state, count);
         }
+        self.metrics.set_partly_checked_agents(counts.partly_checked);
         let previous = self.snapshot.load_full();
         let previous_rejections: HashSet<&DocumentRejection, RandomState> = previous.rejected.iter().collect();
         for (at, rejection) in

@@ -16,8 +16,13 @@ use crate::{
 use foldhash::fast::RandomState;
 use std::{collections::HashMap, sync::Arc};
 
-/// Number of agents in each state.
-pub(super) type AgentCounts = [(AgentDocumentState, usize); 5];
+/// Number of agents.
+pub(super) struct AgentCounts {
+    /// In each state.
+    pub(super) states: [(AgentDocumentState, usize); 5],
+    /// Those that are served without keywords of their schemas.
+    pub(super) partly_checked: usize,
+}
 
 /// Claim to an id: the first list of the first source that has it, and how often that list has it.
 struct IdClaim<'a> {
@@ -75,7 +80,7 @@ pub(super) fn merge_sources<R: Send + Sync + 'static>(
     }
     let servers = claim_servers(sources, &claims, &compiler.operator_servers());
     let mut routes = HashMap::with_capacity_and_hasher(count, RandomState::default());
-    let (mut served, mut inactive, mut deprecated) = (0, 0, 0);
+    let (mut served, mut inactive, mut deprecated, mut partly_checked) = (0, 0, 0, 0);
     let (mut rejected, mut unsupported) = (Vec::new(), Vec::new());
     for document in documents_in_force(sources) {
         let DocumentInForce { part, index, compiled, .. } = document;
@@ -92,6 +97,7 @@ pub(super) fn merge_sources<R: Send + Sync + 'static>(
             }
             (_, Ok(route), Some(agent)) => {
                 routes.insert(agent.id.clone(), Arc::clone(route));
+                partly_checked += usize::from(compiled.is_partly_checked);
                 *match agent.status {
                     AgentStatus::Active => &mut served,
                     AgentStatus::Inactive => &mut inactive,
@@ -122,7 +128,8 @@ pub(super) fn merge_sources<R: Send + Sync + 'static>(
         (AgentDocumentState::Unsupported, unsupported.len()),
     ];
     let on_demand_servers = compiler.on_demand_servers();
-    (AgentSnapshot { routes, servers, on_demand_servers, rejected, unsupported, unreadable_parts }, states)
+    let counts = AgentCounts { states, partly_checked };
+    (AgentSnapshot { routes, servers, on_demand_servers, rejected, unsupported, unreadable_parts }, counts)
 }
 
 /// Returns the owner of each server. The operator decides first, by documents and lists; then come remote sources, in

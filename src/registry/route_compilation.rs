@@ -9,7 +9,7 @@ use super::{
 use crate::{
     agent::{Agent, AgentId, AgentSource, EndpointOrigin, ServerAddress},
     contract::{DocumentBudget, DocumentChecks, SchemaBudget, SchemaCharge, SchemaLimits},
-    values::{json::truncate, sha256},
+    values::{json::truncate, lower_thread_priority, run_at_low_priority, sha256},
 };
 use foldhash::fast::RandomState;
 use parking_lot::Mutex;
@@ -56,6 +56,11 @@ pub trait CompileRoute: Send + Sync {
     /// Returns what operators should know about the agent's document.
     fn document_warnings<'r>(&self, _route: &'r Self::Route) -> &'r [String] {
         &[]
+    }
+
+    /// Returns whether keywords of the agent's schemas are not in force.
+    fn is_partly_checked(&self, _route: &Self::Route) -> bool {
+        false
     }
 
     /// Returns the servers besides the agent's own at which the operator's settings let it be called.
@@ -205,6 +210,8 @@ pub(super) struct CompiledDocument<R> {
     pub(super) additional_servers: Box<[u128]>,
     /// What operators should know about the document.
     pub(super) warnings: Box<[String]>,
+    /// Whether keywords of the schemas are not in force.
+    pub(super) is_partly_checked: bool,
     /// What the schemas were charged.
     pub(super) charges: Box<[SchemaCharge]>,
     /// Whether the route could not be compiled because the source or the publisher has too many other documents.
@@ -259,6 +266,7 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
             claim: None,
             additional_servers: Box::default(),
             warnings: Box::default(),
+            is_partly_checked: false,
             charges: Box::default(),
             exceeded_budget: false,
         }
@@ -293,6 +301,7 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
         let additional = route.as_ref().map(|route| compiler.additional_servers(route)).unwrap_or_default();
         let additional_servers = additional.iter().map(ServerClaim::server_digest).collect();
         let warnings = route.as_ref().map(|route| compiler.document_warnings(route).into()).unwrap_or_default();
+        let is_partly_checked = route.as_ref().is_ok_and(|route| compiler.is_partly_checked(route));
         Self {
             identity,
             agent: Some(agent),
@@ -302,6 +311,7 @@ impl<R: Send + Sync + 'static> CompiledDocument<R> {
             claim,
             additional_servers,
             warnings,
+            is_partly_checked,
             charges,
             exceeded_budget,
         }
@@ -355,11 +365,14 @@ pub(super) fn compile_documents<R: Send + Sync + 'static>(
     parallel_map(documents, compile_or_reuse)
 }
 
-/// Applies `each` to all items on all cores, and keeps their order. Few items stay on this thread.
+/// Applies `each` to all items on all cores, on threads of a low priority, and keeps their order.
 pub(super) fn parallel_map<T: Send, U: Send>(items: Vec<T>, each: impl Fn(T) -> U + Sync) -> Vec<U> {
+    if items.is_empty() {
+        return Vec::new();
+    }
     let cores = (items.len() / BATCH_SIZE + 1).min(*CORES);
     if cores < 2 {
-        return items.into_iter().map(each).collect();
+        return run_at_low_priority(|| items.into_iter().map(&each).collect());
     }
     let mut items = items.into_iter();
     let batches: Vec<Mutex<Vec<T>>> = std::iter::from_fn(|| {
@@ -376,10 +389,12 @@ pub(super) fn parallel_map<T: Send, U: Send>(items: Vec<T>, each: impl Fn(T) -> 
         done
     };
     let mut done: Vec<(usize, Vec<U>)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..cores).map(|_| scope.spawn(process_batches)).collect();
-        let mut done = process_batches();
-        done.extend(threads.into_iter().filter_map(|thread| thread.join().ok()).flatten());
-        done
+        let process_at_low_priority = || {
+            lower_thread_priority();
+            process_batches()
+        };
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(process_at_low_priority)).collect();
+        threads.into_iter().filter_map(|thread| thread.join().ok()).flatten().collect()
     });
     done.sort_unstable_by_key(|(at, _)| *at);
     done.into_iter().flat_map(|(_, batch)| batch).collect()

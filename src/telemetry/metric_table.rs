@@ -157,6 +157,7 @@ metric_table! {
     }
     "Agents and their sources" {
         AGENTS Gauge "gatepost_agents" &[values("state", AgentDocumentState::NAMES)], "Agents, by state.";
+        PARTLY_CHECKED Gauge "gatepost_agents_partly_checked" &[], "Agents that are served without a keyword of their schemas that cannot be in force (`contract.unsupported`).";
         SOURCE_AGE Gauge "gatepost_source_age_seconds" &[SOURCE], "Time since the last successful poll of a source of agents.";
         SOURCE_AGENTS Gauge "gatepost_source_agents" &[SOURCE], "Agents from a source.";
         SOURCE_READ Gauge "gatepost_source_read" &[SOURCE], "Whether a source was read once since the start, or from disk (1 or 0).";

@@ -54,6 +54,7 @@ pub struct Metrics {
     in_flight: IntGauge,
     listeners: ListenerTable,
     agents: Box<[IntGauge]>,
+    partly_checked_agents: IntGauge,
     endpoints: EndpointMetrics,
     ready: IntGauge,
     draining: IntGauge,
@@ -143,6 +144,7 @@ impl Metrics {
             in_flight: builder.int_gauge(metric_table::IN_FLIGHT)?,
             listeners: ListenerTable::register(&registry)?,
             agents: builder.int_gauges(metric_table::AGENTS, AgentDocumentState::NAMES)?,
+            partly_checked_agents: builder.int_gauge(metric_table::PARTLY_CHECKED)?,
             endpoints: EndpointMetrics::register(&registry)?,
             ready: builder.int_gauge(metric_table::READY)?,
             draining: builder.int_gauge(metric_table::DRAINING)?,
@@ -237,6 +239,11 @@ impl Metrics {
         if let Some(gauge) = self.agents.get(state as usize) {
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
+    }
+
+    /// Sets the number of agents that are served without keywords of their schemas.
+    pub fn set_partly_checked_agents(&self, count: usize) {
+        self.partly_checked_agents.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// Sets whether the gateway is ready for calls.

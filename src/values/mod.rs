@@ -27,6 +27,7 @@ mod http_date;
 pub mod json;
 mod keyed_counts;
 mod known_secrets;
+mod low_priority;
 mod max_share;
 mod pem_file;
 mod percent_encoding;
@@ -60,6 +61,7 @@ pub use host_name::{host_without_port, is_loopback_authority, is_loopback_host, 
 pub use http_date::{format_http_date, parse_http_date, parse_retry_after};
 pub use keyed_counts::{CountedHold, KeyedCounts};
 pub use known_secrets::{contains_known_secret, redact_known_secrets, register_secret, register_token};
+pub use low_priority::{lower_thread_priority, run_at_low_priority};
 pub use max_share::MaxShare;
 pub use pem_file::{PemContent, parse_private_key, read_pem_file, read_private_key};
 pub use percent_encoding::{

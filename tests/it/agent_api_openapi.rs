@@ -262,7 +262,7 @@ async fn r127_an_operation_that_cannot_be_checked_takes_no_other_with_it() {
     let agent = Agent::echo().await;
     let body = |pattern: &str| json!({"requestBody": {"content": {"application/json": {"schema": {"type": "string", "pattern": pattern}}}}});
     let document = json!({"openapi": "3.1.0", "paths": {
-        "/good": {"post": body("^a")}, "/password": {"post": body("^(?=.*[A-Z]).+$"), "get": {}},
+        "/good": {"post": body("^a")}, "/password": {"post": body("^(?=.*[A-Z]"), "get": {}},
     }});
     let server = Agent::with_steps(json_response(&document)).await;
     let gate = builder(&agent, &format!("{{openapi: '{}'}}", server.url())).start().await;
@@ -379,7 +379,7 @@ async fn an_openapi_document_that_cannot_be_used_is_refused_with_its_place() {
         ),
         (Some(body(json!({"$ref": "#/components/schemas/A"}))), "the reference '#/components/schemas/A' has no target"),
         (Some(body(json!({"type": "strange"}))), "paths./a: post: requestBody: application/json"),
-        (Some(body(json!({"type": "string", "pattern": "(?=a)"}))), "paths./a: post: requestBody: application/json"),
+        (Some(body(json!({"type": "string", "pattern": "(?=a"}))), "paths./a: post: requestBody: application/json"),
         (
             Some(with_paths(json!({"/a": {"get": {"parameters": [{"name": "b", "in": "path"}]}}}))),
             "paths./a: get: parameters: b: is not in the path",

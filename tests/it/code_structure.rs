@@ -114,10 +114,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("rumqttc_v4", &["mqtt_client"]),
     ("rumqttc_v5", &["mqtt_client"]),
     ("tokio_tungstenite", &["gateway", "transport"]),
-    ("jsonschema", &["contract"]),
-    ("jsonschema_regex", &["contract"]),
-    ("referencing", &["contract"]),
-    ("regex_automata", &["contract"]),
+    ("json_schema", &["contract"]),
     ("prometheus", &["telemetry"]),
     ("opentelemetry_proto", &["trace"]),
     ("prost", &["trace"]),
@@ -305,6 +302,14 @@ fn sources(folder: &str) -> Vec<SourceFile> {
     sources
 }
 
+/// The folder of a crate of its own within `src`, whose files belong to no module of the gateway.
+const OWN_CRATE: &str = "src/json_schema/";
+
+/// Returns every file of a folder that belongs to the gateway's own crate.
+fn gateway_sources(folder: &str) -> Vec<SourceFile> {
+    sources(folder).into_iter().filter(|source| !source.path.starts_with(OWN_CRATE)).collect()
+}
+
 fn assert_none(violations: &[Violation]) {
     let lines: Vec<String> = violations.iter().map(Violation::to_string).collect();
     assert!(lines.is_empty(), "{} violations:\n{}", lines.len(), lines.join("\n"));
@@ -312,7 +317,7 @@ fn assert_none(violations: &[Violation]) {
 
 #[test]
 fn modules_import_only_what_the_table_allows() {
-    let violations: Vec<Violation> = sources("src").iter().flat_map(layering_violations).collect();
+    let violations: Vec<Violation> = gateway_sources("src").iter().flat_map(layering_violations).collect();
     assert_none(&violations);
 }
 
@@ -327,14 +332,15 @@ fn every_file_follows_the_file_rules() {
 #[test]
 fn files_of_a_module_form_no_circle() {
     let folders = ["src", "loadtest/src"].into_iter();
-    let violations: Vec<Violation> = folders.flat_map(|folder| file_circles::file_circles(&sources(folder))).collect();
+    let violations: Vec<Violation> =
+        folders.flat_map(|folder| file_circles::file_circles(&gateway_sources(folder))).collect();
     assert_none(&violations);
 }
 
 #[test]
 fn an_inherent_impl_stands_in_the_file_of_its_type() {
     let violations =
-        ["src", "loadtest/src"].into_iter().flat_map(|folder| file_circles::misplaced_impls(&sources(folder)));
+        ["src", "loadtest/src"].into_iter().flat_map(|folder| file_circles::misplaced_impls(&gateway_sources(folder)));
     assert_none(&violations.collect::<Vec<_>>());
 }
 

@@ -26,6 +26,7 @@ mod code_structure;
 mod commands;
 mod config_warnings;
 mod configuration;
+mod contract_fuel;
 mod connection_handling;
 mod console_access;
 mod console_agents;

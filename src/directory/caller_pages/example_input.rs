@@ -12,6 +12,8 @@ const MAX_DEPTH: usize = 8;
 const MAX_COPIED_BYTES: usize = 4 << 10;
 /// Maximum number of schemas with `allOf`, `oneOf` or `anyOf` that are merged; each merge copies what it merges.
 const MAX_MERGES: usize = 8;
+/// Maximum number of keywords, properties and required names that merges read.
+const MAX_MERGED: usize = 20_000;
 /// Maximum number of items that are made for `minItems`.
 const MAX_ITEMS: u64 = 10;
 /// Maximum number of characters that are made for `minLength`.
@@ -21,8 +23,13 @@ const OPTIONAL_PROPERTIES: usize = 3;
 
 /// Returns an input for a schema; `None` if none is found within the bounds.
 pub(super) fn example_of_schema(schema: &Value) -> Option<Value> {
-    let mut generator =
-        Generator { root: schema, values_left: MAX_VALUES, merges_left: MAX_MERGES, bytes_left: MAX_COPIED_BYTES };
+    let mut generator = Generator {
+        root: schema,
+        values_left: MAX_VALUES,
+        merges_left: MAX_MERGES,
+        merged_left: MAX_MERGED,
+        bytes_left: MAX_COPIED_BYTES,
+    };
     generator.value(schema, 0)
 }
 
@@ -30,6 +37,7 @@ struct Generator<'a> {
     root: &'a Value,
     values_left: usize,
     merges_left: usize,
+    merged_left: usize,
     bytes_left: usize,
 }
 
@@ -85,6 +93,13 @@ impl Generator<'_> {
         let mut merged: Map<String, Value> = members.clone();
         let parts = merged.remove("allOf")?;
         for part in parts.as_array()?.iter().filter_map(|part| resolve(self.root, part).as_object()) {
+            let size_of = |name: &str| match part.get(name) {
+                Some(Value::Object(members)) => members.len(),
+                Some(Value::Array(items)) => items.len(),
+                _ => 0,
+            };
+            let size = part.len() + size_of("properties") + size_of("required");
+            self.merged_left = self.merged_left.checked_sub(size)?;
             add_missing(&mut merged, part, "");
         }
         Some(merged.into())

@@ -3,13 +3,19 @@
 use super::{code_literals::short_json, page_parts::shorten};
 use maud::{Markup, html};
 use serde_json::{Map, Value};
+use std::collections::HashSet;
 
 /// Maximum number of rows.
 const MAX_ROWS: usize = 200;
 /// Maximum depth of properties in properties.
 const MAX_DEPTH: usize = 6;
-/// Maximum number of subschemas that are read.
-const MAX_STEPS: usize = 2_000;
+/// Maximum work of one table: each subschema, keyword, name and reference that is read takes some. It bounds the time to a
+/// few milliseconds.
+const MAX_WORK: usize = 100_000;
+/// Work of a row for each schema that describes its value: the keywords that are looked up.
+const ROW_WORK: usize = 32;
+/// Maximum number of schemas that are read together for one value (`allOf`).
+const MAX_PARTS: usize = 100;
 /// Maximum number of references that lead to one subschema.
 const MAX_REFERENCES: usize = 8;
 /// Maximum number of forms (`oneOf`, `anyOf`) that are listed.
@@ -35,7 +41,7 @@ pub(super) struct SchemaRow {
 #[derive(Debug)]
 pub(super) struct SchemaTable<'a> {
     root: &'a Value,
-    steps: usize,
+    work: usize,
     pub(super) rows: Vec<SchemaRow>,
     /// Whether the schema says more than the rows.
     pub(super) is_cut_off: bool,
@@ -52,18 +58,18 @@ struct Position<'p> {
 impl<'a> SchemaTable<'a> {
     /// Reads a schema.
     pub(super) fn of_schema(root: &'a Value) -> Self {
-        let mut table = Self { root, steps: 0, rows: Vec::new(), is_cut_off: false };
+        let mut table = Self { root, work: 0, rows: Vec::new(), is_cut_off: false };
         table.add(root, Position { path: "", is_required: true, depth: 0 });
         table
     }
 
     fn add(&mut self, schema: &'a Value, position: Position<'_>) {
-        self.steps += 1;
+        self.work += 1;
         if self.is_full() {
             self.is_cut_off = true;
             return;
         }
-        let schema = resolve(self.root, schema);
+        let schema = self.resolve(schema);
         let Value::Object(members) = schema else {
             let type_name = if *schema == Value::Bool(false) { "nothing" } else { "anything" };
             self.rows.push(SchemaRow {
@@ -77,6 +83,7 @@ impl<'a> SchemaTable<'a> {
         };
         let mut parts = vec![members];
         self.collect_parts(members, &mut parts, 0);
+        self.work += parts.len() * ROW_WORK;
         let has_properties = parts.iter().any(|part| part.contains_key("properties"));
         if !position.path.is_empty() || !has_properties {
             self.rows.push(row_of(self.root, &parts, position));
@@ -89,39 +96,52 @@ impl<'a> SchemaTable<'a> {
     }
 
     fn is_full(&self) -> bool {
-        self.rows.len() >= MAX_ROWS || self.steps > MAX_STEPS
+        self.rows.len() >= MAX_ROWS || self.work > MAX_WORK
+    }
+
+    fn resolve(&mut self, schema: &'a Value) -> &'a Value {
+        self.work += reference_work(schema);
+        resolve(self.root, schema)
+    }
+
+    /// Finds out whether a subschema has rows of its own.
+    fn find_structure(&mut self, schema: &'a Value) -> bool {
+        let schema = self.resolve(schema);
+        ["properties", "items", "oneOf", "anyOf", "allOf"].iter().any(|word| schema.get(word).is_some())
     }
 
     /// Adds the rows of properties, items and forms.
     fn add_children(&mut self, parts: &[&'a Map<String, Value>], position: Position<'_>) {
         let depth = position.depth + 1;
-        let required: Vec<&str> = parts
+        let required: HashSet<&str> = parts
             .iter()
             .filter_map(|part| part.get("required")?.as_array())
             .flatten()
             .filter_map(Value::as_str)
             .collect();
+        self.work += required.len();
         for part in parts {
             for (name, schema) in part.get("properties").and_then(Value::as_object).into_iter().flatten() {
                 if self.is_full() {
                     self.is_cut_off = true;
                     return;
                 }
-                let is_required = required.contains(&name.as_str());
+                let is_required = required.contains(name.as_str());
                 let name = shorten(name, MAX_NAME);
                 let path =
                     if position.path.is_empty() { name.into_owned() } else { format!("{}.{name}", position.path) };
                 self.add(schema, Position { path: &path, is_required, depth });
             }
-            if let Some(items) = part.get("items").filter(|items| has_structure(self.root, items)) {
+            if let Some(items) = part.get("items").filter(|items| self.find_structure(items)) {
                 let path = format!("{}[]", position.path);
                 self.add(items, Position { path: &path, is_required: false, depth });
             }
             for word in ["oneOf", "anyOf"] {
                 let forms = part.get(word).and_then(Value::as_array).into_iter().flatten();
-                for (number, form) in
-                    (1..).zip(forms.take(MAX_FORMS)).filter(|(_, form)| has_structure(self.root, form))
-                {
+                for (number, form) in (1..).zip(forms.take(MAX_FORMS)) {
+                    if self.is_full() || !self.find_structure(form) {
+                        continue;
+                    }
                     let path = format!("{} (form {number})", position.path);
                     self.add(form, Position { path: path.trim_start(), is_required: false, depth });
                 }
@@ -137,12 +157,12 @@ impl<'a> SchemaTable<'a> {
         depth: usize,
     ) {
         for part in members.get("allOf").and_then(Value::as_array).into_iter().flatten() {
-            self.steps += 1;
-            if depth >= MAX_DEPTH || self.steps > MAX_STEPS {
+            self.work += 1;
+            if depth >= MAX_DEPTH || self.work > MAX_WORK || parts.len() >= MAX_PARTS {
                 self.is_cut_off = true;
                 return;
             }
-            if let Value::Object(part) = resolve(self.root, part) {
+            if let Value::Object(part) = self.resolve(part) {
                 parts.push(part);
                 self.collect_parts(part, parts, depth + 1);
             }
@@ -192,9 +212,10 @@ pub(super) fn resolve<'a>(root: &'a Value, schema: &'a Value) -> &'a Value {
     schema
 }
 
-fn has_structure(root: &Value, schema: &Value) -> bool {
-    let schema = resolve(root, schema);
-    ["properties", "items", "oneOf", "anyOf", "allOf"].iter().any(|word| schema.get(word).is_some())
+/// Returns the work of following the references of a schema.
+fn reference_work(schema: &Value) -> usize {
+    let reference = schema.get("$ref").and_then(Value::as_str).map_or(0, str::len);
+    1 + reference.div_ceil(16) * MAX_REFERENCES
 }
 
 fn row_of(root: &Value, parts: &[&Map<String, Value>], position: Position<'_>) -> SchemaRow {

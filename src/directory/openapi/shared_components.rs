@@ -146,6 +146,7 @@ fn failure_schemas() -> Map<String, Value> {
             "required": ["pointer", "message"],
             "properties": {
                 "pointer": {"type": "string", "description": "JSON Pointer into the body; empty for the whole body."},
+                "keyword": {"type": "string", "description": "The keyword of the schema that does not hold."},
                 "message": {"type": "string"},
             },
         },

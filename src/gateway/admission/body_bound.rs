@@ -1,8 +1,8 @@
 //! The most bytes that a body may have, with the setting that a refusal names.
 
 use crate::{
-    contract::{self, ContractConfig},
-    fault::{Fault, FaultCode, Result},
+    contract::ContractConfig,
+    fault::{Fault, FaultCode},
     gateway::route::Route,
     values::ByteSize,
 };
@@ -86,21 +86,4 @@ impl BodyBound {
         let text = format!("The body is too large (at most {max_bytes} bytes: {setting})");
         Fault::new(FaultCode::PayloadTooLarge, text).with_setting(setting)
     }
-}
-
-/// Checks that a body which is larger than other bodies is so because of long texts, such as files in Base64. A long text
-/// takes its length in memory when it is parsed; many short values take many times theirs.
-///
-/// # Errors
-/// 413.
-pub(super) fn check_size_without_texts(body: &[u8], config: &ContractConfig) -> Result<()> {
-    let bound = BodyBound::of_contract(config);
-    if body.len() <= bound.max_bytes() || contract::size_without_long_texts(body) <= bound.max_bytes() {
-        return Ok(());
-    }
-    let text = format!(
-        "The body is too large without its files and long texts (at most {} bytes: {CONTRACT})",
-        bound.max_bytes()
-    );
-    Err(Fault::new(FaultCode::PayloadTooLarge, text).with_setting(CONTRACT))
 }

@@ -1,24 +1,13 @@
 //! The request body: bounded in size and time, and not read before it is needed.
 
-use super::{body_bound::BodyBound, incoming_request::IncomingRequest};
-use crate::{
-    fault::Result,
-    limit::{BodyReservation, CallLimiter},
-    values::ClientKey,
-};
+use super::{body_account::BodyAccount, body_bound::BodyBound, incoming_request::IncomingRequest};
+use crate::{fault::Result, limit::BodyReservation};
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, header};
 use std::time::Instant;
 
 /// Maximum memory in bytes that a declared length reserves before the body arrives.
 const MAX_INITIAL_CAPACITY: usize = 8 << 10;
-
-/// Whose share of the memory for bodies a buffered body uses.
-#[derive(Clone, Copy)]
-pub(in crate::gateway) struct BodyAccount<'a> {
-    pub(in crate::gateway) limits: &'a CallLimiter,
-    pub(in crate::gateway) client: ClientKey,
-}
 
 /// A buffered body, and the memory that it uses: returned when the last part of the body is dropped.
 struct BufferedBody {
@@ -44,6 +33,10 @@ pub(in crate::gateway) struct IncomingBody<'a> {
 impl<'a> IncomingBody<'a> {
     pub(in crate::gateway) fn new(request: impl Into<IncomingRequest<'a>>, deadline: Instant) -> Self {
         Self { request: request.into(), deadline, unread: None, continue_sent: false }
+    }
+
+    pub(in crate::gateway) fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     pub(in crate::gateway) fn headers(&self) -> &HeaderMap {

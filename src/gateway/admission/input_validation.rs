@@ -2,11 +2,13 @@
 //! receives the original bytes, never a re-serialisation.
 
 use super::{
-    body_bound::{BodyBound, check_size_without_texts},
-    incoming_body::{BodyAccount, IncomingBody},
+    body_account::BodyAccount,
+    body_bound::BodyBound,
+    incoming_body::IncomingBody,
+    operation_selector::{InputSelectors, without_selectors},
 };
 use crate::{
-    contract::{self, CheckWork, HeavyCheckRequest, JsonBounds},
+    contract::{self, BodyTape, CallChecks, CheckOwner, JsonBounds, MemoryAccounts, Node, NodeKind, Tape, text_of},
     fault::{Fault, FaultCode, FaultRule, Result, Violation},
     gateway::{
         content_negotiation,
@@ -21,7 +23,6 @@ use crate::{
 use bytes::Bytes;
 use http::HeaderMap;
 use parking_lot::Mutex;
-use serde_json::{Value, value::RawValue};
 use std::{
     sync::OnceLock,
     time::{Duration, Instant},
@@ -131,14 +132,7 @@ impl InputReader<'_> {
         let account = BodyAccount { limits: &self.gateway.limits, client: self.client };
         let bound = BodyBound::of_checked(self.route, self.contract_config);
         let bytes = incoming.read_complete(bound, account).await?;
-        check_size_without_texts(&bytes, self.contract_config)?;
-        // A message with files takes its size again while it is parsed.
-        let mut parsed_copy = account.limits.reserve_body(account.client);
-        if bytes.len() > self.contract_config.max_body_size.get() {
-            parsed_copy.grow_to(bytes.len())?;
-        }
         let (operation, input) = self.check_complete(bytes).await?;
-        drop(parsed_copy);
         self.check_declared_input(operation, incoming.headers())?;
         Ok((operation, input))
     }
@@ -153,29 +147,68 @@ impl InputReader<'_> {
         if bytes.is_empty() {
             return Err(Fault::new(FaultCode::InvalidInput, "The request has no body (send a JSON object)"));
         }
+        let account = BodyAccount { limits: &self.gateway.limits, client: self.client };
+        let mut checks = self.checks(&account);
         // Only JSON-RPC inputs and inputs that are not JSON are held until the call ends; most calls are neither.
         let store_input = || drop(self.buffered_input.set(bytes.clone()));
-        let parsed = contract::parse_json(&bytes, &JsonBounds { max_depth: self.contract_config.max_depth });
-        let value = parsed.inspect_err(|_| store_input())?;
-        if value.get("jsonrpc").is_some() {
-            store_input();
-        }
+        let parsed = checks.parse(bytes.clone(), self.bounds()).await;
+        let body = parsed.inspect_err(|_| store_input())?;
+        let is_array = body.kind(Tape::ROOT) == NodeKind::Array;
         let accepts_array = |index: usize| {
             self.route.operations.get(index).is_some_and(|operation| operation.contract.accepts_array_input())
         };
-        match value {
-            Value::Array(items) if self.route.agent.accepts_batch => {
-                Ok((self.check_native_batch(items, bytes.len()).await?, CallInput::Complete(bytes)))
-            }
-            Value::Array(items) if !self.named_operation.is_some_and(accepts_array) => {
-                self.split_batch(&bytes, items).await
-            }
-            value => {
-                let index = self.select_operation(&value)?;
-                self.check_input(index, value, bytes.len()).await?;
-                Ok((index, CallInput::Complete(bytes)))
-            }
+        if is_array && self.route.agent.accepts_batch {
+            return Ok((self.check_native_batch(checks, body).await?, CallInput::Complete(bytes)));
         }
+        if is_array && !self.named_operation.is_some_and(accepts_array) {
+            return self.split_batch(checks, body).await;
+        }
+        let selectors = InputSelectors::read(&body, Tape::ROOT);
+        if selectors.is_json_rpc {
+            store_input();
+        }
+        let index = self.select_operation(&body, selectors)?;
+        if let Some(operation) = self.route.operations.get(index) {
+            let is_selector = is_operation_selector(operation, selectors);
+            let found = if is_selector {
+                Box::pin(self.check_without_selectors(&mut checks, operation, body)).await
+            } else {
+                checks.check_input(&operation.contract, body, Tape::ROOT).await
+            };
+            self.report(found)?;
+        }
+        Ok((index, CallInput::Complete(bytes)))
+    }
+
+    /// Returns the checks of this call.
+    fn checks<'c>(&'c self, accounts: &'c dyn MemoryAccounts) -> CallChecks<'c> {
+        let owner = CheckOwner {
+            agent: &self.route.suspended_checks,
+            client: self.client,
+            config: &self.contract_config.suspended_checks,
+            deadline: self.deadline,
+        };
+        CallChecks::new(&self.gateway.check_scheduler, owner, accounts)
+    }
+
+    fn bounds(&self) -> JsonBounds {
+        JsonBounds { max_depth: self.contract_config.max_depth }
+    }
+
+    /// Validates an input whose member `operation` only selects the operation, and so is not validated.
+    async fn check_without_selectors(
+        &self,
+        checks: &mut CallChecks<'_>,
+        operation: &CompiledOperation,
+        body: BodyTape,
+    ) -> Result<Vec<Violation>> {
+        if operation.contract.input.is_none() {
+            return Ok(Vec::new());
+        }
+        let text = without_selectors(&body, [Tape::ROOT]);
+        drop(body);
+        let body = checks.parse(text, self.bounds()).await?;
+        checks.check_input(&operation.contract, body, Tape::ROOT).await
     }
 
     /// Validates an input with an instruction. The instruction becomes a member of the input, and is left out where the
@@ -208,20 +241,30 @@ impl InputReader<'_> {
     }
 
     /// Returns whether the schema of the operation that this input selects declares a member `instruction`.
-    fn declares_instruction(&self, input: &[u8]) -> bool {
-        let parsed = contract::parse_json(input, &JsonBounds { max_depth: self.contract_config.max_depth });
-        let operation = parsed.and_then(|value| self.select_operation(&value));
+    fn declares_instruction(&self, input: &Bytes) -> bool {
+        // It was parsed before.
+        let parsed = contract::parse_json(input.clone(), self.bounds());
+        let operation = parsed.and_then(|body| self.select_operation(&body, InputSelectors::read(&body, Tape::ROOT)));
         operation.is_ok_and(|index| self.route.operation(index).declares_instruction)
     }
 
     /// Validates an array for an agent that accepts batches itself; returns the operation of the items.
-    async fn check_native_batch(&self, items: Vec<Value>, body_bytes: usize) -> Result<usize> {
-        self.check_item_count(items.len())?;
-        let operation = self.select_operation_of_items(&items)?;
-        for (index, result) in self.check_items(operation, items, body_bytes).await?.into_iter().enumerate() {
+    async fn check_native_batch(&self, checks: CallChecks<'_>, body: BodyTape) -> Result<usize> {
+        let items = self.items_of(&body)?;
+        let operation = self.select_operation_of_items(&body, &items)?;
+        for (index, result) in self.check_items(checks, operation, body, items).await?.into_iter().enumerate() {
             result.map_err(|fault| within_item(fault, index))?;
         }
         Ok(operation)
+    }
+
+    fn items_of(&self, body: &Tape) -> Result<Vec<Node>> {
+        let max_items = usize::from(self.contract_config.batch.max_items);
+        let items: Vec<Node> = body.items(Tape::ROOT).take(max_items + 1).collect();
+        if items.len() <= max_items {
+            return Ok(items);
+        }
+        self.check_item_count(body.items(Tape::ROOT).count()).map(|()| items)
     }
 
     fn check_item_count(&self, items: usize) -> Result<()> {
@@ -234,21 +277,19 @@ impl InputReader<'_> {
     }
 
     /// Splits an array into its items, byte for byte, and validates each (R44).
-    async fn split_batch(&self, bytes: &Bytes, items: Vec<Value>) -> Result<(usize, CallInput)> {
-        self.check_item_count(items.len())?;
-        let raw_items: Vec<&RawValue> = serde_json::from_slice(bytes)
-            .map_err(|why| Fault::new(FaultCode::Internal, "The batch could not be split").with_detail(why))?;
-        let raw_items: Vec<Bytes> = raw_items.into_iter().map(|item| bytes.slice_ref(item.get().as_bytes())).collect();
-        let operation = self.select_operation_of_items(&items)?;
-        let results = self.check_items(operation, items, bytes.len()).await?;
-        Ok((operation, CallInput::Batch(raw_items.into_iter().zip(results).collect())))
+    async fn split_batch(&self, checks: CallChecks<'_>, body: BodyTape) -> Result<(usize, CallInput)> {
+        let items = self.items_of(&body)?;
+        let texts: Vec<Bytes> = items.iter().map(|item| text_of(&body, *item)).collect();
+        let operation = self.select_operation_of_items(&body, &items)?;
+        let results = self.check_items(checks, operation, body, items).await?;
+        Ok((operation, CallInput::Batch(texts.into_iter().zip(results).collect())))
     }
 
     /// Selects the operation of a batch, which is the same for all items.
-    fn select_operation_of_items(&self, items: &[Value]) -> Result<usize> {
+    fn select_operation_of_items(&self, body: &Tape, items: &[Node]) -> Result<usize> {
         let mut operation = None;
         for item in items {
-            let item_operation = self.select_operation(item)?;
+            let item_operation = self.select_operation(body, InputSelectors::read(body, *item))?;
             if *operation.get_or_insert(item_operation) != item_operation {
                 return Err(mixed_operations());
             }
@@ -258,9 +299,9 @@ impl InputReader<'_> {
     }
 
     /// Selects the operation: named by the path or a header, else by the body's member `operation` (R30).
-    fn select_operation(&self, value: &Value) -> Result<usize> {
-        let named_in_body = value.get("operation").and_then(Value::as_str);
-        match (self.named_operation, named_in_body) {
+    fn select_operation(&self, body: &Tape, selectors: InputSelectors) -> Result<usize> {
+        let named_in_body = selectors.operation.map(|name| body.text(name));
+        match (self.named_operation, named_in_body.as_deref()) {
             (Some(index), Some(name)) => {
                 let only = self.route.only_operation().filter(|only| !only.declares_operation && !only.name.is_empty());
                 match only {
@@ -289,66 +330,33 @@ impl InputReader<'_> {
         self.route.callable_operation(index)
     }
 
-    /// Validates an input, a body of this length.
-    async fn check_input(&self, operation: usize, value: Value, body_bytes: usize) -> Result<()> {
-        let Some(operation) = self.route.operations.get(operation) else { return Ok(()) };
-        self.report(self.find_violations(operation, value, body_bytes).await)
-    }
-
-    /// Returns the violations of an input that is not refused for them.
-    async fn find_violations(
+    /// Validates the items of a batch.
+    async fn check_items(
         &self,
-        operation: &CompiledOperation,
-        mut value: Value,
-        body_bytes: usize,
-    ) -> Result<Vec<Violation>> {
-        remove_operation_selector(operation, &mut value);
-        let work = operation.contract.input_work(&value, body_bytes);
-        if CheckWork::are_heavy(std::slice::from_ref(&work)) {
-            let mut results = Box::pin(self.check_apart(operation, vec![value], vec![work])).await?;
-            return results.pop().unwrap_or(Ok(Vec::new()));
-        }
-        operation.contract.check_input(&value, &work)
-    }
-
-    /// Validates the items of a batch, a body of this length.
-    async fn check_items(&self, operation: usize, mut items: Vec<Value>, body_bytes: usize) -> Result<Vec<Result<()>>> {
+        checks: CallChecks<'_>,
+        operation: usize,
+        body: BodyTape,
+        items: Vec<Node>,
+    ) -> Result<Vec<Result<()>>> {
         let Some(operation) = self.route.operations.get(operation) else {
             return Ok(items.iter().map(|_| Ok(())).collect());
         };
-        items.iter_mut().for_each(|item| remove_operation_selector(operation, item));
-        let contract = &operation.contract;
-        let works: Vec<CheckWork> = items.iter().map(|item| contract.input_work(item, body_bytes)).collect();
-        if CheckWork::are_heavy(&works) {
-            let results = Box::pin(self.check_apart(operation, items, works)).await?;
-            return Ok(results.into_iter().map(|result| self.report(result)).collect());
+        let (mut checks, mut body, mut items) = (checks, body, items);
+        let is_selector = |item: &Node| is_operation_selector(operation, InputSelectors::read(&body, *item));
+        if operation.contract.input.is_some() && items.iter().any(is_selector) {
+            let text = without_selectors(&body, items.into_iter().filter(is_selector));
+            drop(body);
+            body = checks.parse(text, self.bounds()).await?;
+            items = body.items(Tape::ROOT).collect();
         }
-        Ok(items.iter().zip(&works).map(|(item, work)| self.report(contract.check_input(item, work))).collect())
-    }
-
-    /// Validates inputs apart from the threads that serve calls.
-    async fn check_apart(
-        &self,
-        operation: &CompiledOperation,
-        items: Vec<Value>,
-        works: Vec<CheckWork>,
-    ) -> Result<Vec<Result<Vec<Violation>>>> {
-        let contract = operation.contract.clone();
-        let check = move || items.iter().zip(&works).map(|(item, work)| contract.check_input(item, work)).collect();
-        let request = HeavyCheckRequest {
-            agent: &self.route.heavy_checks,
-            client: self.client,
-            config: &self.contract_config.heavy_checks,
-            max_share: self.gateway.limits.max_share(),
-            deadline: self.deadline,
-        };
-        let results = self.gateway.heavy_checks.run(request, check).await;
-        results.inspect_err(|fault| self.route.record_refused_check(fault))
+        let results = checks.check_items(&operation.contract, body, items).await;
+        let results = results.inspect_err(|fault| self.route.record_refused_check(fault))?;
+        Ok(results.into_iter().map(|result| self.report(result)).collect())
     }
 
     /// Reports the violations of an input that is not refused.
     fn report(&self, result: Result<Vec<Violation>>) -> Result<()> {
-        let violations = result?;
+        let violations = result.inspect_err(|fault| self.route.record_refused_check(fault))?;
         match self.unenforced_violations {
             None => self.gateway.report_contract_violations(self.route, ShadowRule::Input, &violations),
             Some(collected) => collected.lock().extend(violations),
@@ -368,18 +376,9 @@ fn may_log_now() -> bool {
     is_due
 }
 
-/// Removes the member `operation` of an input where it only selects the operation, and so is not validated.
-fn remove_operation_selector(operation: &CompiledOperation, input: &mut Value) {
-    if let Value::Object(members) = input
-        && is_operation_selector(operation, members.get("operation"))
-    {
-        members.remove("operation");
-    }
-}
-
 /// Returns whether the member `operation` only selects the operation, and so is not validated.
-fn is_operation_selector(operation: &CompiledOperation, member: Option<&Value>) -> bool {
-    !operation.name.is_empty() && !operation.declares_operation && member.is_some_and(Value::is_string)
+fn is_operation_selector(operation: &CompiledOperation, selectors: InputSelectors) -> bool {
+    !operation.name.is_empty() && !operation.declares_operation && selectors.operation.is_some()
 }
 
 /// Returns whether a body without a schema may be a batch that this agent does not accept itself.
@@ -397,10 +396,8 @@ fn mixed_operations() -> Fault {
 
 /// Makes the pointers of an item's violations relative to the whole array.
 fn within_item(fault: Fault, index: usize) -> Fault {
-    let prefix_pointer = |violation: &Violation| Violation {
-        pointer: format!("/{index}{}", violation.pointer),
-        message: violation.message.clone(),
-    };
+    let prefix_pointer =
+        |violation: &Violation| Violation { pointer: format!("/{index}{}", violation.pointer), ..violation.clone() };
     let violations = fault.violations().iter().map(prefix_pointer).collect();
     Fault::new(fault.code(), format!("Item {index}: {}", fault.message())).with_violations(violations)
 }

@@ -5,12 +5,15 @@
 mod admission_recorder;
 mod admission_request;
 mod agent_authorization;
+mod body_account;
 mod body_bound;
 mod call_preview;
 mod call_stages;
 mod incoming_body;
 mod incoming_request;
 mod input_validation;
+mod operation_selector;
+mod own_body;
 mod pipeline;
 mod shadow_rules;
 
@@ -21,11 +24,13 @@ pub(super) use agent_authorization::{
     AgentAuthorization, CallerContext, LocalAccess, LocalCaller, RouteAndCaller, deciding_rule, may_see,
     may_see_with_grants, owner_key, rate_limit_account, sources_not_read,
 };
+pub(super) use body_account::BodyAccount;
 pub(super) use body_bound::BodyBound;
 pub(super) use call_preview::CallPreview;
 pub(super) use call_stages::{AuthorizedCall, CheckedCall};
-pub(super) use incoming_body::{BodyAccount, IncomingBody};
+pub(super) use incoming_body::IncomingBody;
 pub(super) use incoming_request::{CompleteRequest, IncomingRequest};
 pub(super) use input_validation::{CallInput, InputReader, named_operation};
+pub(super) use own_body::OwnBodyParser;
 pub(super) use pipeline::{AdmissionPipeline, Admitted, AdmittedCall};
 pub use shadow_rules::ShadowRules;

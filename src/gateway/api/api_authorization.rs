@@ -2,11 +2,11 @@
 
 use super::{api_target::AgentApi, matched_route::MatchedOperation, openapi::ContractCheck};
 use crate::{
-    contract::{ContractConfig, HeavyCheckRequest},
+    contract::{CheckOwner, ContractConfig},
     explain::DecisionStep,
     fault::{Fault, FaultCode, Result},
     gateway::{
-        admission::{AdmissionRecorder as _, AdmissionRequest, AuthorizedCall, CallSource, CallerContext},
+        admission::{AdmissionRecorder as _, AdmissionRequest, AuthorizedCall, BodyAccount, CallSource, CallerContext},
         call_parameters::call_deadline,
         exchange::Exchange,
         gateway_state::Gateway,
@@ -77,14 +77,19 @@ pub(in crate::gateway) fn contract_check<'c>(
     authorized: &'c AuthorizedCall,
 ) -> ContractCheck<'c> {
     let route = authorized.route();
-    let heavy = HeavyCheckRequest {
-        agent: &route.heavy_checks,
+    let owner = CheckOwner {
+        agent: &route.suspended_checks,
         client: authorized.client(),
-        config: &config.heavy_checks,
-        max_share: gateway.limits.max_share(),
+        config: &config.suspended_checks,
         deadline: authorized.deadline(),
     };
-    ContractCheck { pool: &gateway.heavy_checks, heavy, max_depth: config.max_depth, metrics: route.metrics() }
+    ContractCheck {
+        scheduler: &gateway.check_scheduler,
+        owner,
+        account: BodyAccount { limits: &gateway.limits, client: authorized.client() },
+        max_depth: config.max_depth,
+        metrics: route.metrics(),
+    }
 }
 
 /// Returns the API of an agent.

@@ -93,8 +93,9 @@ async fn read_checked(
     let account = BodyAccount { limits: &exchange.gateway.limits, client: authorized.client() };
     let mut incoming = IncomingBody::new(&mut *exchange.session, authorized.deadline());
     let body = incoming.read_complete(bound, account).await?;
-    let violations =
-        contract_check(exchange.gateway, &exchange.config.contract, authorized).check_json(contract, &body).await?;
+    let violations = contract_check(exchange.gateway, &exchange.config.contract, authorized)
+        .check_json(contract, body.clone())
+        .await?;
     exchange.gateway.report_contract_violations(authorized.route(), ShadowRule::Input, &violations);
     Ok(CallInput::Complete(body))
 }

@@ -9,6 +9,7 @@ use crate::{
     auth::Caller,
     fault::{Result, Violation},
 };
+use bytes::Bytes;
 use http::{HeaderMap, request};
 use std::sync::Arc;
 
@@ -106,14 +107,14 @@ impl MatchedOperation<'_> {
         &self,
         check: ContractCheck<'_>,
         headers: &HeaderMap,
-        body: &[u8],
+        body: &Bytes,
     ) -> Result<Vec<Violation>> {
         if body.is_empty() {
             return self.check_empty_body().map(|()| Vec::new());
         }
         match self.body_check(headers)? {
             BodyCheck::Unread => Ok(Vec::new()),
-            BodyCheck::Json(contract) => check.check_json(contract, body).await,
+            BodyCheck::Json(contract) => check.check_json(contract, body.clone()).await,
         }
     }
 }

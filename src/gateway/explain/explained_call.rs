@@ -147,7 +147,7 @@ impl ExplainedCall<'_> {
         let account = rate_limit_account(&caller, prepared.address);
         let account = BodyAccount { limits: &gateway.limits, client: account.client() };
         let incoming = IncomingBody::new(&mut prepared.request, dry_run.arrived_at() + EXPLAINED_BODY_TIMEOUT);
-        let request = openai::read_request(&config.contract, endpoint, incoming, account).await?;
+        let request = openai::read_request(gateway, &config.contract, endpoint, incoming, account).await?;
         let context = caller_context(prepared, &head.headers);
         let checked = openai::check_call(admission, dry_run, context, &request).await?;
         dry_run.skip(DecisionStep::Task, "a completion becomes no task");

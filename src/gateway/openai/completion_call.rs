@@ -7,15 +7,16 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    contract,
+    contract::ContractConfig,
     explain::DecisionStep,
     fault::Result,
     gateway::{
         admission::{
             AdmissionPipeline, AdmissionRecorder, AdmissionRequest, AuthorizedCall, BodyAccount, BodyBound, CallSource,
-            CallerContext, CheckedCall, IncomingBody, InputSource,
+            CallerContext, CheckedCall, IncomingBody, InputSource, OwnBodyParser,
         },
         content_negotiation,
+        gateway_state::Gateway,
         path_router::CallTarget,
         upstream::set_json_headers,
     },
@@ -53,15 +54,17 @@ pub(in crate::gateway) async fn check_caller(
 /// # Errors
 /// 400, 408, 413 or 415.
 pub(in crate::gateway) async fn read_request(
-    config: &contract::ContractConfig,
+    gateway: &Gateway,
+    config: &ContractConfig,
     endpoint: CompletionEndpoint,
     mut incoming: IncomingBody<'_>,
     account: BodyAccount<'_>,
 ) -> Result<CompletionRequest> {
     content_negotiation::check_json_body(incoming.headers())?;
     let body = incoming.read_complete(BodyBound::of_contract(config), account).await?;
-    let body = contract::parse_json(&body, &contract::JsonBounds { max_depth: config.max_depth })?;
-    endpoint.parse(&body)
+    let parser = OwnBodyParser { gateway, config, account, deadline: incoming.deadline() };
+    let body = Box::pin(parser.parse(body)).await?;
+    endpoint.parse(&body.value)
 }
 
 /// Authorises the call, and makes and checks the input of the agent.

@@ -44,11 +44,7 @@ pub(in crate::gateway) fn to_openai_error(fault: &Fault, request_id: &str) -> Va
         FaultCode::RateLimited => "rate_limit_exceeded",
         code => code.row().name,
     };
-    let violations: Vec<Value> = fault
-        .violations()
-        .iter()
-        .map(|violation| json!({"pointer": violation.pointer, "message": violation.message}))
-        .collect();
+    let violations: Vec<Value> = fault.violations().iter().map(|violation| json!(violation)).collect();
     let message = fault.message();
     let error = json!({"message": message, "type": kind, "param": parameter, "code": code, "request_id": request_id});
     let error = if violations.is_empty() { error } else { with_member(error, "violations", violations) };

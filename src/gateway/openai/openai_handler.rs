@@ -63,7 +63,7 @@ pub(in crate::gateway) async fn handle_openai_request(
 async fn read_body(exchange: &mut Exchange<'_>, endpoint: CompletionEndpoint) -> Result<CompletionRequest> {
     let account = BodyAccount { limits: &exchange.gateway.limits, client: exchange.client() };
     let incoming = IncomingBody::new(&mut *exchange.session, exchange.call.arrived_at() + BODY_TIMEOUT);
-    read_request(&exchange.config.contract, endpoint, incoming, account).await
+    read_request(exchange.gateway, &exchange.config.contract, endpoint, incoming, account).await
 }
 
 /// Charges a refused request that names no agent which could charge it as a request of the directory. Returns the fault

@@ -116,7 +116,7 @@ fn report_unknown_members(
 }
 
 fn violation(pointer: &str, message: &str) -> Violation {
-    Violation { pointer: pointer.to_owned(), message: message.to_owned() }
+    Violation::new(pointer, message)
 }
 
 #[cfg(test)]

@@ -7,11 +7,13 @@ use super::{
 };
 use crate::{
     auth::Caller,
-    contract,
     directory::DirectoryResponse,
     fault::{Fault, FaultCode, Result},
     gateway::{
-        admission::{AdmissionRecorder as _, BodyBound, LocalAccess, LocalCaller, named_operation, owner_key},
+        admission::{
+            AdmissionRecorder as _, BodyAccount, BodyBound, LocalAccess, LocalCaller, OwnBodyParser, named_operation,
+            owner_key,
+        },
         background::{ClaimOutcome, ScopedKey, claim_key, replayed_reply},
         call::CallResult,
         call_parameters::call_deadline,
@@ -62,8 +64,15 @@ pub(in crate::gateway) async fn handle_pipeline(exchange: &mut Exchange<'_>) -> 
     let LocalCaller { caller, rate_limit_status } = exchange.authenticate_and_limit(access).await?;
     exchange.call.enter_phase(Some(CallPhase::Contract));
     let body = exchange.read_own_body(BodyBound::of_contract(&config.contract), BODY_TIMEOUT).await?;
-    let bounds = contract::JsonBounds { max_depth: config.contract.max_depth };
-    let definition = PipelineDefinition::parse(&body, &contract::parse_json(&body, &bounds)?)?;
+    let parser = OwnBodyParser {
+        gateway: exchange.gateway,
+        config: &config.contract,
+        account: BodyAccount { limits: &exchange.gateway.limits, client: exchange.client() },
+        deadline: exchange.call.arrived_at() + BODY_TIMEOUT,
+    };
+    let parsed = Box::pin(parser.parse(body.clone())).await?;
+    let definition = PipelineDefinition::parse(&body, &parsed.value)?;
+    drop(parsed);
     let timeouts = authorize_steps(exchange, &definition, &step_headers(&headers, 0)).await?;
     let deadline = call_deadline(exchange.call.arrived_at(), &timeouts, &headers)?;
     exchange.call.record_deadline(deadline.source);

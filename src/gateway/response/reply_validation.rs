@@ -7,15 +7,17 @@ use super::{
     response_normalization::{AgentResponse, ResponseVerdict, classify_response, may_embed_error},
 };
 use crate::{
-    contract::{self, CheckWork, HeavyCheckRequest},
+    contract::{self, BodyTape, CallChecks, CheckOwner, JsonBounds, ParseFailure, Tape},
     fault::{CallProgress, Fault, FaultCode, Result, Violation},
-    gateway::{admission::Admitted, gateway_state::Gateway},
+    gateway::{
+        admission::{Admitted, BodyAccount},
+        gateway_state::Gateway,
+    },
     telemetry::ShadowRule,
     transport::{Admission as _, BodyPrefix, ReplyBody, UpstreamReply},
 };
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode, header};
-use serde_json::Value;
 use std::time::Instant;
 
 /// Validates the replies to one call.
@@ -76,64 +78,86 @@ impl ReplyValidator<'_> {
 
     /// Validates a body against the agent's output contract (R33), before the call's deadline. A violation is logged or,
     /// if the contract is enforced, a fault of the agent.
-    pub(in crate::gateway) async fn check_output(&self, body: &[u8]) -> Result<()> {
+    pub(in crate::gateway) async fn check_output(&self, body: &Bytes) -> Result<()> {
         self.check_output_until(body, self.admitted.deadline().into_std()).await
     }
 
     /// Validates a body as [`ReplyValidator::check_output`] does, before another deadline.
-    pub(in crate::gateway) async fn check_output_until(&self, body: &[u8], deadline: Instant) -> Result<()> {
+    pub(in crate::gateway) async fn check_output_until(&self, body: &Bytes, deadline: Instant) -> Result<()> {
         let contract = &self.admitted.operation().contract;
         if contract.output.is_none() {
             return Ok(());
         }
-        let bounds = contract::JsonBounds { max_depth: self.contract_config.max_depth };
-        let violations = match contract::parse_json(body, &bounds) {
-            Ok(value) => self.find_violations(value, body.len(), deadline).await?,
-            Err(why) if contract.enforces_output() => {
+        let account = self.account();
+        let mut checks = self.checks(&account, deadline);
+        let violations = match checks.parse(body.clone(), self.bounds()).await {
+            Ok(body) => self.find_violations(&mut checks, body).await?,
+            Err(ParseFailure::NotJson(why)) if contract.enforces_output() => {
                 let fault = Fault::new(FaultCode::AgentError, "The agent's answer is not valid JSON");
                 return Err(fault.with_detail(why).with_setting("contract.output"));
             }
-            Err(why) => vec![Violation { pointer: String::new(), message: why.message().to_owned() }],
+            Err(ParseFailure::NotJson(why)) => vec![Violation::new("", why.message())],
+            Err(ParseFailure::Refused(fault)) => self.pass_unchecked(fault)?,
         };
         self.gateway.report_contract_violations(self.admitted.agent_route(), ShadowRule::Output, &violations);
         Ok(())
     }
 
-    /// Validates an output, a body of this length, which is JSON.
-    pub(in crate::gateway) async fn check_json_output(&self, output: Value, body_bytes: usize) -> Result<()> {
-        let violations = self.find_violations(output, body_bytes, self.admitted.deadline().into_std()).await?;
+    /// Validates a reply that must be JSON.
+    ///
+    /// # Errors
+    /// 502 for a reply that is no JSON, and as [`ReplyValidator::check_output`].
+    pub(in crate::gateway) async fn check_json_output(&self, body: &Bytes) -> Result<()> {
+        let account = self.account();
+        let mut checks = self.checks(&account, self.admitted.deadline().into_std());
+        let body = checks.parse(body.clone(), self.bounds()).await.map_err(|failure| match failure {
+            ParseFailure::NotJson(why) => {
+                Fault::new(FaultCode::AgentError, "The agent's answer is not JSON").with_detail(why)
+            }
+            ParseFailure::Refused(fault) => fault.with_progress(CallProgress::PossiblySent),
+        })?;
+        let violations = self.find_violations(&mut checks, body).await?;
         self.gateway.report_contract_violations(self.admitted.agent_route(), ShadowRule::Output, &violations);
         Ok(())
     }
 
-    async fn find_violations(&self, output: Value, body_bytes: usize, deadline: Instant) -> Result<Vec<Violation>> {
+    async fn find_violations(&self, checks: &mut CallChecks<'_>, body: BodyTape) -> Result<Vec<Violation>> {
         let contract = &self.admitted.operation().contract;
-        let work = contract.output_work(&output, body_bytes);
-        if !CheckWork::are_heavy(std::slice::from_ref(&work)) {
-            return contract.check_output(&output, &work);
+        match checks.check_output(contract, body, Tape::ROOT).await {
+            Err(fault) if fault.code() != FaultCode::AgentError => self.pass_unchecked(fault),
+            result => result,
         }
-        let compiled = contract.clone();
-        let check = move || compiled.check_output(&output, &work);
-        let request = HeavyCheckRequest {
-            agent: &self.admitted.agent_route().heavy_checks,
+    }
+
+    /// Lets a reply pass that could not be checked, unless the contract is enforced.
+    #[cold]
+    fn pass_unchecked(&self, fault: Fault) -> Result<Vec<Violation>> {
+        self.admitted.agent_route().record_refused_check(&fault);
+        if self.admitted.operation().contract.enforces_output() {
+            // The agent has executed the call.
+            return Err(fault.with_progress(CallProgress::PossiblySent));
+        }
+        let agent = &self.admitted.agent_route().agent.id;
+        tracing::info!(%agent, "output not checked: {}", fault.message());
+        Ok(Vec::new())
+    }
+
+    fn account(&self) -> BodyAccount<'_> {
+        BodyAccount { limits: &self.gateway.limits, client: self.admitted.client() }
+    }
+
+    fn bounds(&self) -> JsonBounds {
+        JsonBounds { max_depth: self.contract_config.max_depth }
+    }
+
+    fn checks<'c>(&'c self, account: &'c BodyAccount<'_>, deadline: Instant) -> CallChecks<'c> {
+        let owner = CheckOwner {
+            agent: &self.admitted.agent_route().suspended_checks,
             client: self.admitted.client(),
-            config: &self.contract_config.heavy_checks,
-            max_share: self.gateway.limits.max_share(),
+            config: &self.contract_config.suspended_checks,
             deadline,
         };
-        let result = Box::pin(self.gateway.heavy_checks.run(request, check)).await;
-        let result = result.inspect_err(|fault| self.admitted.agent_route().record_refused_check(fault));
-        match result {
-            Ok(result) => result,
-            // The agent has executed the call.
-            Err(fault) if contract.enforces_output() => Err(fault.with_progress(CallProgress::PossiblySent)),
-            // The reply passes in any case.
-            Err(fault) => {
-                let agent = &self.admitted.agent_route().agent.id;
-                tracing::info!(%agent, "output not checked: {}", fault.message());
-                Ok(Vec::new())
-            }
-        }
+        CallChecks::new(&self.gateway.check_scheduler, owner, account)
     }
 
     /// Reads and validates a complete reply, at most as large as an input may be. A reply that is not a success but
@@ -160,7 +184,7 @@ impl ReplyValidator<'_> {
     /// Validates a complete reply against the output contract, if the reply is a success. An empty body violates an
     /// enforced contract unless the status is 204. The contract does not apply to a format other than JSON that the agent
     /// declares.
-    pub(in crate::gateway) async fn check_output_of_success(&self, reply: &UpstreamReply, body: &[u8]) -> Result<()> {
+    pub(in crate::gateway) async fn check_output_of_success(&self, reply: &UpstreamReply, body: &Bytes) -> Result<()> {
         let enforces_output = self.admitted.operation().contract.enforces_output();
         if self.admitted.operation().is_other_output(reply.headers.get(header::CONTENT_TYPE)) {
             return Ok(());

@@ -149,7 +149,7 @@ impl StreamedResponse<'_, '_> {
         let Exchange { gateway, config, .. } = &*self.exchange;
         let validator = ReplyValidator { gateway, contract_config: &config.contract, admitted: self.admitted };
         // The result is ignored: an enforced contract is validated before the reply is written.
-        let _ = validator.check_output(&recorder.bytes).await;
+        let _ = validator.check_output(&recorder.bytes.into()).await;
     }
 }
 

@@ -202,7 +202,8 @@ impl MessagePolicy<'_> {
         };
         // A message has no deadline of its own: it has the time of a call.
         let deadline = Instant::now() + admitted.agent_route().upstream.timeouts().total;
-        let fault = validator.check_output_until(output.as_bytes(), deadline).await.err()?;
+        let output = Bytes::copy_from_slice(output.as_bytes());
+        let fault = validator.check_output_until(&output, deadline).await.err()?;
         format.format_fault(&fault, self.session.call.id())
     }
 }

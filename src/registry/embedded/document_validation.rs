@@ -21,6 +21,7 @@ use crate::{
     values::{
         is_loopback_host,
         json::{is_deeper_than, push_pointer_segment, truncate},
+        run_at_low_priority,
     },
 };
 use bytes::Bytes;
@@ -75,7 +76,8 @@ pub(super) async fn validate_document(
         return Err(invalid_document(vec![violation("", format!("is nested deeper than {MAX_DEPTH} levels"))]));
     }
     // Compiling schemas may take long.
-    let validation = tokio::task::spawn_blocking(move || (validate_structure(&document, budget), document));
+    let validate = move || (validate_structure(&document, budget), document);
+    let validation = tokio::task::spawn_blocking(move || run_at_low_priority(validate));
     let (result, document) =
         validation.await.map_err(|why| Fault::new(FaultCode::Internal, "Validating failed").with_detail(why))?;
     let agent = result?;
@@ -280,7 +282,7 @@ pub(super) fn invalid_document(mut violations: Vec<Violation>) -> Fault {
 
 /// Returns one violation.
 pub(super) fn violation(pointer: &str, message: impl Into<String>) -> Violation {
-    Violation { pointer: pointer.to_owned(), message: message.into() }
+    Violation::new(pointer, message)
 }
 
 fn validate_structure(document: &Value, budget: impl FnOnce(&Agent) -> PublisherBudget) -> Result<Agent> {
@@ -370,8 +372,11 @@ fn check_operation_schemas(agent: &Agent, budget: &PublisherBudget) -> Vec<Viola
     for (number, operation) in agent.operations.iter().enumerate() {
         let pointer = if operation.name.is_empty() { String::new() } else { format!("/operations/{number}") };
         let mut compile = |member: &str, schema: &Option<Arc<Value>>| {
+            let pointer = format!("{pointer}/{member}");
             let compiled = CompiledSchema::compile_within(schema.as_ref()?, &budget);
-            compiled.map_err(|why| violations.push(violation(&format!("{pointer}/{member}"), why))).ok()
+            let compiled = compiled.map_err(|why| violations.push(violation(&pointer, why))).ok()?;
+            violations.extend(checks.unsupported_problems(&compiled).into_iter().map(|why| violation(&pointer, why)));
+            Some(compiled)
         };
         compiled.push([compile("inputs", &operation.inputs), compile("outputs", &operation.outputs)]);
     }

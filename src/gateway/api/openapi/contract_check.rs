@@ -2,19 +2,22 @@
 
 use super::{openapi_operation::ApiOperation, parameter_values::ParameterSources};
 use crate::{
-    contract::{self, CheckWork, HeavyCheckPool, HeavyCheckRequest, JsonBounds, OperationContract},
+    contract::{CallChecks, CheckOwner, CheckScheduler, JsonBounds, OperationContract, Tape},
     fault::{FaultCode, Result, Violation},
+    gateway::admission::BodyAccount,
     telemetry::{AgentMetrics, LimitKind},
 };
+use bytes::Bytes;
 use http::HeaderMap;
-use serde_json::Value;
 
 /// The check of one request.
 #[derive(Clone, Copy)]
 pub(in crate::gateway) struct ContractCheck<'a> {
     /// The threads of checks that take long, and what decides whether this one may use them.
-    pub(in crate::gateway) pool: &'a HeavyCheckPool,
-    pub(in crate::gateway) heavy: HeavyCheckRequest<'a>,
+    pub(in crate::gateway) scheduler: &'a CheckScheduler,
+    pub(in crate::gateway) owner: CheckOwner<'a>,
+    /// Whose share of the memory for bodies the check uses.
+    pub(in crate::gateway) account: BodyAccount<'a>,
     /// The deepest nesting of a body.
     pub(in crate::gateway) max_depth: u16,
     /// Those of the agent.
@@ -40,11 +43,7 @@ impl ContractCheck<'_> {
         let OperationRequest { operation, captures, query, headers } = request;
         match operation.parameters_of(ParameterSources { captures, query, headers })? {
             None => Ok(Vec::new()),
-            Some((contract, value)) => {
-                let length = query.map_or(0, str::len) + captures.iter().map(|text| text.len()).sum::<usize>();
-                let fields = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
-                self.check(contract, value, length + fields).await
-            }
+            Some((contract, value)) => self.check_json(contract, Bytes::from(value.to_string())).await,
         }
     }
 
@@ -55,23 +54,17 @@ impl ContractCheck<'_> {
     pub(in crate::gateway) async fn check_json(
         &self,
         contract: &OperationContract,
-        body: &[u8],
+        body: Bytes,
     ) -> Result<Vec<Violation>> {
-        let value = contract::parse_json(body, &JsonBounds { max_depth: self.max_depth })?;
-        self.check(contract, value, body.len()).await
-    }
-
-    async fn check(&self, contract: &OperationContract, value: Value, bytes: usize) -> Result<Vec<Violation>> {
-        let work = contract.input_work(&value, bytes);
-        if !CheckWork::are_heavy(std::slice::from_ref(&work)) {
-            return contract.check_input(&value, &work);
-        }
-        let contract = contract.clone();
-        let checked = self.pool.run(self.heavy, move || contract.check_input(&value, &work)).await;
-        checked.inspect_err(|fault| {
+        let mut checks = CallChecks::new(self.scheduler, self.owner, &self.account);
+        let checked = async {
+            let body = checks.parse(body, JsonBounds { max_depth: self.max_depth }).await?;
+            checks.check_input(contract, body, Tape::ROOT).await
+        };
+        checked.await.inspect_err(|fault| {
             if fault.code() == FaultCode::RateLimited {
                 self.metrics.record_limited_request(LimitKind::ConcurrencyShare);
             }
-        })?
+        })
     }
 }

@@ -43,6 +43,8 @@ pub(in crate::gateway) struct OpenApiDocument {
     paths: Vec<Arc<ApiPath>>,
     /// Why operations cannot be checked.
     pub(super) unusable: Vec<String>,
+    /// What is not in force of the schemas of the others; at most 20.
+    pub(super) unsupported: Vec<String>,
 }
 
 /// A path of a document.
@@ -86,7 +88,8 @@ impl OpenApiDocument {
         let no_paths = || vec!["the document has no paths".to_owned()];
         let definitions = value.get("paths").and_then(Value::as_object).ok_or_else(no_paths)?;
         let budget = DocumentBudget::new(config.schema_limits(), &[]);
-        let mut document = Self { tree: PathTree::default(), paths: Vec::new(), unusable: Vec::new() };
+        let mut document =
+            Self { tree: PathTree::default(), paths: Vec::new(), unusable: Vec::new(), unsupported: Vec::new() };
         let (mut problems, mut count) = (Vec::new(), 0);
         for (template, definition) in definitions.iter().filter(|(template, _)| !template.starts_with("x-")) {
             let mut report = |why: String| problems.push(format!("paths.{template}: {why}"));
@@ -107,7 +110,12 @@ impl OpenApiDocument {
                 }
                 let definition = OperationDefinition { operation, path: definition, path_names: &parsed.parameters };
                 match ApiOperation::compile(method.clone(), definition, &source, config, &budget) {
-                    Ok(operation) => operations.push(Arc::new(operation)),
+                    Ok(operation) => {
+                        let room = MAX_PROBLEMS.saturating_sub(document.unsupported.len());
+                        let unsupported = operation.unsupported().take(room);
+                        document.unsupported.extend(unsupported.map(|why| format!("paths.{template}: {name}: {why}")));
+                        operations.push(Arc::new(operation));
+                    }
                     Err(why) => {
                         unusable.push(method);
                         document.unusable.push(format!("paths.{template}: {name}: {why}"));

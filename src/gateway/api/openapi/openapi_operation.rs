@@ -65,6 +65,12 @@ impl ApiOperation {
         Ok(Self { method, parameters, body })
     }
 
+    /// Returns what is not in force of the schemas.
+    pub(super) fn unsupported(&self) -> impl Iterator<Item = &String> {
+        let parameters = self.parameters.iter().flat_map(|parameters| parameters.contract.unsupported());
+        parameters.chain(self.body.iter().flat_map(RequestBody::unsupported))
+    }
+
     /// Returns the parameters of a request as an object, and their contract; `None` if none is checked.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use crate::{
     contract::ContractConfig,
     fault::{Fault, FaultCode},
     net::SourceClient,
-    values::{Backoff, FileStamp, jittered},
+    values::{Backoff, FileStamp, jittered, run_at_low_priority},
 };
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -117,7 +117,8 @@ impl OpenApiSource {
     async fn compile(&self, text: Bytes) -> Result<OpenApiDocument, Vec<String>> {
         let contract = self.settings.contract.clone();
         // Compiling takes time that other calls need.
-        let compiled = tokio::task::spawn_blocking(move || OpenApiDocument::parse(&text, &contract)).await;
+        let compiled =
+            tokio::task::spawn_blocking(move || run_at_low_priority(|| OpenApiDocument::parse(&text, &contract))).await;
         compiled.map_err(|why| vec![format!("cannot be compiled ({why})")])?
     }
 
@@ -134,6 +135,10 @@ impl OpenApiSource {
         if !compiled.unusable.is_empty() {
             let why = compiled.unusable.join("; ");
             tracing::warn!(document = %self.location, "OpenAPI document has operations that get 503: {why}");
+        }
+        if !compiled.unsupported.is_empty() {
+            let why = compiled.unsupported.join("; ");
+            tracing::warn!(document = %self.location, "OpenAPI document has keywords that are not in force: {why}");
         }
         self.document.store(Arc::new(KnownDocument { text, compiled: Some(Arc::new(compiled)) }));
         Ok(())

@@ -7,7 +7,7 @@ use super::{
     openapi_source::{DocumentSettings, OpenApiSource},
 };
 use crate::{
-    contract::ContractConfig,
+    contract::{ContractConfig, ContractRule},
     gateway::api::config::ApiConfig,
     net::{AddressPolicy, FetchClient, FetchLimits, NetworkConfig, SourceClient},
     values::{ByteSize, ConfigDuration},
@@ -48,16 +48,19 @@ impl OpenApiSourcesBuilder<'_> {
     /// Every document that is unusable, with its place.
     pub async fn open(
         &self,
-        rules: impl Iterator<Item = Option<&ApiConfig>>,
+        rules: impl Iterator<Item = (Option<&ApiConfig>, Option<&ContractRule>)>,
         previous: Option<&OpenApiSources>,
     ) -> Result<OpenApiSources, Vec<String>> {
         let (mut sources, mut problems) = (OpenApiSources::default(), Vec::new());
-        for (at, api) in rules.enumerate() {
+        for (at, (api, contract)) in rules.enumerate() {
             let Some((api, location)) = api.and_then(|api| Some((api, api.openapi.as_ref()?))) else {
                 sources.0.push(None);
                 continue;
             };
-            let settings = DocumentSettings { contract: self.contract.clone(), interval: api.openapi_interval.get() };
+            let settings = DocumentSettings {
+                contract: self.contract.with_rules(contract.into_iter()),
+                interval: api.openapi_interval.get(),
+            };
             let opened = previous.into_iter().chain([&sources]).flat_map(|sources| sources.0.iter().flatten());
             let known: Vec<Arc<OpenApiSource>> =
                 opened.filter(|source| source.location == *location).cloned().collect();

@@ -13,6 +13,8 @@ use serde_json::{Map, Value, json};
 
 /// The most parameters of an operation.
 pub(super) const MAX_PARAMETERS: usize = 64;
+/// The most fuel of finding the types of one parameter; beyond it, its values are strings.
+const MAX_TYPE_FUEL: u64 = 1_000_000;
 /// The most parameters of a query that is checked.
 const MAX_QUERY_PARAMETERS: usize = 256;
 /// Header fields that OpenAPI describes elsewhere (OpenAPI 3.1.0 §4.8.12.1).
@@ -107,8 +109,10 @@ impl OperationParameters {
                 definition.get("content").and_then(Value::as_object).and_then(|content| content.values().next());
             let schema = content.unwrap_or(definition).get("schema");
             let types = match schema {
-                Some(schema) => TextTypes::of_schema(&SchemaBundle::bundle(source, schema).map_err(within)?),
-                None => TextTypes::of_schema(&Value::Bool(true)),
+                Some(schema) => {
+                    TextTypes::of_schema(&SchemaBundle::bundle(source, schema).map_err(within)?, MAX_TYPE_FUEL)
+                }
+                None => TextTypes::default(),
             };
             let style = definition.get("style").and_then(Value::as_str);
             let explodes = definition.get("explode").and_then(Value::as_bool);
@@ -133,7 +137,7 @@ impl OperationParameters {
             return Ok(None);
         }
         let schema = bundle.finish(sections.into_schema())?;
-        let contract = OperationContract::compile_input(&schema, config, budget)?;
+        let contract = OperationContract::compile_input(&schema.into(), config, budget)?;
         let headers = parameters.iter().filter_map(|parameter| match &parameter.place {
             ParameterPlace::Header(name) if forwarded_header_problem(name.as_str()).is_none() => Some(name.clone()),
             _ => None,

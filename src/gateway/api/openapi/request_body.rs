@@ -58,7 +58,8 @@ impl RequestBody {
                 None => BodyCheck::Unread,
                 Some(schema) => {
                     let bundled = SchemaBundle::bundle(source, schema);
-                    let compiled = bundled.and_then(|schema| OperationContract::compile_input(&schema, config, budget));
+                    let compiled =
+                        bundled.and_then(|schema| OperationContract::compile_input(&schema.into(), config, budget));
                     let contract = compiled.map_err(|why| format!("{range}: {why}"))?;
                     if contract.input.is_some() { BodyCheck::Json(contract) } else { BodyCheck::Unread }
                 }
@@ -69,6 +70,15 @@ impl RequestBody {
         formats.sort_by_key(|format| format.range.matches('*').count());
         let is_required = definition.get("required") == Some(&Value::Bool(true));
         Ok(Self { is_required, content: formats.into() })
+    }
+
+    /// Returns what is not in force of the schemas.
+    pub(super) fn unsupported(&self) -> impl Iterator<Item = &String> {
+        let contracts = self.content.iter().filter_map(|format| match &format.check {
+            BodyCheck::Json(contract) => Some(contract),
+            BodyCheck::Unread => None,
+        });
+        contracts.flat_map(OperationContract::unsupported)
     }
 
     /// Returns the check of a body with these header fields. A body without a media type is taken for JSON.

@@ -195,6 +195,7 @@ impl<'s, 'a> SchemaBundle<'s, 'a> {
 
     /// Returns the reference to a schema within the bundle.
     fn refer(&mut self, reference: &str) -> Result<Value, String> {
+        self.count(reference.len() / 64)?;
         let (pointer, target) = self.source.target(reference)?;
         let next = self.targets.len();
         let number = *self.numbers.entry(pointer).or_insert(next);

@@ -207,10 +207,8 @@ fn parse_violation(item: &Map<String, Value>) -> Option<Violation> {
     // A pointer that reveals internals is dropped; the message is kept.
     let is_internal = pointer.split('/').skip(1).any(|token| !token.is_empty() && public_text(token).is_none());
     let pointer = if is_internal { String::new() } else { pointer };
-    Some(Violation {
-        pointer,
-        message: public_text(message).map_or_else(|| "is not valid".to_owned(), Cow::into_owned),
-    })
+    let message = public_text(message).map_or_else(|| "is not valid".to_owned(), Cow::into_owned);
+    Some(Violation::new(pointer, message))
 }
 
 /// Converts FastAPI's `["body", "items", 0]` to `/items/0`; the first element names the part of the request.

@@ -18,6 +18,7 @@ use crate::{
     values::json::truncate,
 };
 use serde_json::{Map, Value, json};
+use std::sync::Arc;
 
 /// Maximum number of references that lead to one object.
 const MAX_REFERENCES: usize = 8;
@@ -263,8 +264,12 @@ impl RequiredParameters {
 
 /// Returns a schema that contracts can be compiled from: one that cannot be used loses its operation, and not the agent.
 fn usable_schema(schema: Value, budget: &DocumentBudget<'_>) -> Result<Value, SchemaError> {
+    let schema = Arc::new(schema);
     match CompiledSchema::compile_within(&schema, budget) {
-        Ok(_) => Ok(schema),
+        Ok(compiled) => {
+            drop(compiled);
+            Ok(Arc::unwrap_or_clone(schema))
+        }
         Err(why) => Err(SchemaError::Unusable(format!("its schema cannot be used: {why}"))),
     }
 }

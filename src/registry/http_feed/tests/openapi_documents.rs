@@ -112,7 +112,7 @@ fn r13_operations_that_cannot_be_called_are_left_out_with_the_reason() {
         ("/a", post(json!({"$ref": 1})), "not a string"),
         ("/a", post(json!({"properties": {"x": 1}})), "neither an object nor a boolean"),
         ("/a", post(json!({"$dynamicRef": "#x"})), "$dynamicRef is not supported"),
-        ("/a", post(json!({"pattern": "(?=x)"})), "its schema cannot be used"),
+        ("/a", post(json!({"pattern": "(?=x"})), "its schema cannot be used"),
         ("/a", post(json!({"type": "no type"})), "its schema cannot be used"),
         ("/a", json!({"post": {"requestBody": json_body(json!({})), "security": [{"basic": []}]}}), "not declared"),
         ("/a", json!({"servers": [{"url": "https://elsewhere.example/"}], "post": usable["post"]}), "another server"),
@@ -250,8 +250,7 @@ fn r127_documents_that_are_larger_than_they_seem_are_refused() {
         document
     };
     for keyword in ["allOf", "anyOf", "oneOf"] {
-        let why = convert(&chain(keyword)).unwrap_err();
-        assert!(why.reason().contains("its schema cannot be used"), "{why}");
+        assert_eq!(operations(&chain(keyword)).len(), 1, "a reference that is followed twice is compiled once");
     }
     // Each operation repeats the component.
     let large = json!({"description": "x".repeat(30_000)});
@@ -270,11 +269,10 @@ fn r127_documents_that_are_larger_than_they_seem_are_refused() {
     let left_out = Value::Object((0..1_000).map(|at| (format!("/{at}"), json!({"get": {}}))).collect());
     let why = convert(&with_paths(left_out)).unwrap_err();
     assert!(why.reason().contains("990 further notes") && why.reason().len() < 2_000, "{why}");
-    // Patterns that take a thousand times their length.
-    let pattern = |at: usize| (format!("p{at}"), json!({"pattern": format!("[ab]{{{}}}", 9_000 - at)}));
-    let patterns = json!({"properties": (0..1_000).map(pattern).collect::<Map<_, _>>()});
-    let why = convert(&with_paths(json!({"/a": post(patterns)}))).unwrap_err();
-    assert!(why.reason().contains("contract.max_compiled_size"), "{why}");
+    // Values that take a hundred times their length in memory.
+    let options: Vec<Value> = (0..20_000).map(|at| json!({"": {"": {"": {"": at}}}})).collect();
+    let why = convert(&with_paths(json!({"/a": post(json!({"enum": options}))}))).unwrap_err();
+    assert!(why.reason().contains("contract.max_compile"), "{why}");
     let circle = json!({"$ref": "#/components/schemas/A"});
     let mut document = with_paths(json!({"/a": post(circle.clone())}));
     document["components"]["schemas"] = json!({"A": {"$ref": "#/components/schemas/B"}, "B": circle});
