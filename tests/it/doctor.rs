@@ -608,7 +608,7 @@ async fn doctor_names_an_openapi_document_that_cannot_be_fetched_and_operations_
     let page = |status: &str, body: &str| http_response(status, "application/json", body);
     for (steps, code, problem) in [
         (page("200 OK", &paths(json!({"type": "string"}))), "", ""),
-        (page("200 OK", &paths(json!({"pattern": "(?=x)"}))), "GP0712", "/items/{id}"),
+        (page("200 OK", &paths(json!({"pattern": "(?=x"}))), "GP0712", "/items/{id}"),
         (page("404 Not Found", ""), "GP0711", "404"),
         (page("200 OK", "no document"), "GP0711", ""),
         (page("200 OK", "{\"openapi\": \"2.0\"}"), "GP0711", ""),

@@ -406,7 +406,7 @@ async fn a_mistake_in_a_schema_is_named_at_its_own_line() {
     for (member, pointer) in [
         ("{\"type\": \"strng\"}", "/properties/a/type"),
         ("{\"minimum\": \"3\"}", "/properties/a/minimum"),
-        ("{\"pattern\": \"(?=x)\"}", "/properties/a/pattern"),
+        ("{\"pattern\": \"(?=x\"}", "/properties/a/pattern"),
         ("{\"$ref\": \"#/$defs/none\"}", "/properties/a/$ref"),
         ("{\"$ref\": \"https://schemas.example.com/int.json\"}", "/properties/a/$ref"),
     ] {
