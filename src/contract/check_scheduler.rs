@@ -21,7 +21,7 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Units of fuel of one slice: a millisecond.
+/// Units of fuel of one slice: 0.4 ms, and at most 2 ms for what is most expensive for its price.
 pub(super) const SLICE: u64 = 40_000;
 
 /// `Retry-After` of a check beyond the share of its client: checks take up to some seconds.

@@ -111,13 +111,13 @@ impl Default for BatchConfig {
 pub struct CheckFuel {
     /// Units for every body, however short. 10000 to 100000000000. Default: 20000000.
     pub floor: u64,
-    /// Units for each byte of the body. 0 to 1000000. Default: 400.
+    /// Units for each byte of the body. 0 to 1000000. Default: 50.
     pub per_byte: u32,
 }
 
 impl Default for CheckFuel {
     fn default() -> Self {
-        Self { floor: 20_000_000, per_byte: 400 }
+        Self { floor: 20_000_000, per_byte: 50 }
     }
 }
 

@@ -88,7 +88,6 @@ impl Draft {
             | "maxContains" => self >= Self::Draft201909,
             "$recursiveRef" | "$recursiveAnchor" => self == Self::Draft201909,
             "$dynamicRef" | "$dynamicAnchor" | "prefixItems" => self >= Self::Draft202012,
-            "additionalItems" => self < Self::Draft202012,
             _ => true,
         }
     }

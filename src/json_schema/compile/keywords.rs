@@ -1,6 +1,6 @@
 //! Keywords and their instructions.
 
-use super::{CompileError, Compiler, ENTRY_BYTES, FormatAssertion, PendingBlock, invalid, to_index};
+use super::{CompileError, Compiler, ENTRY_BYTES, FormatAssertion, PatternIndex, PendingBlock, invalid, to_index};
 use crate::{
     draft::Draft,
     format::Format,
@@ -159,8 +159,8 @@ impl<'a> Compiler<'a, '_> {
                 let pattern = self.string(keyword)?;
                 let schema = keyword.block.location.schema;
                 match self.pattern(pattern, &|compiler: &Self| compiler.pointer_in(schema, "pattern"))? {
-                    Ok(index) => to.push(Instruction::Pattern(index)),
-                    Err(why) => self.report_unsupported(self.pointer_in(schema, "pattern"), why),
+                    PatternIndex::Served(index) => to.push(Instruction::Pattern(index)),
+                    PatternIndex::Unsupported(why) => self.report_unsupported(self.pointer_in(schema, "pattern"), why),
                 }
             }
             "dependentRequired" => self.compile_dependencies(keyword, to)?,

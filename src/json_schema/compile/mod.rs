@@ -126,6 +126,13 @@ impl Program {
     }
 }
 
+/// The index of a compiled pattern, or why the pattern cannot be served.
+#[derive(Clone)]
+enum PatternIndex {
+    Served(u32),
+    Unsupported(String),
+}
+
 /// A block that is to be compiled.
 #[derive(Clone, Copy)]
 struct PendingBlock<'a> {
@@ -148,7 +155,7 @@ struct Compiler<'a, 'o> {
     bounds: Vec<crate::number::Bound>,
     divisors: Vec<crate::number::Divisor>,
     patterns: Vec<Pattern>,
-    patterns_by_text: HashMap<&'a str, Result<u32, String>>,
+    patterns_by_text: HashMap<&'a str, PatternIndex>,
     enums: Vec<EnumTable>,
     members: Vec<MembersTable>,
     dependencies: Vec<DependencyTable>,
@@ -322,12 +329,8 @@ impl<'a, 'o> Compiler<'a, 'o> {
         self.block_of(location, outer.scope)
     }
 
-    /// Returns the index of a compiled pattern, or why it cannot be served.
-    fn pattern(
-        &mut self,
-        text: &'a str,
-        pointer: &dyn Fn(&Self) -> String,
-    ) -> Result<Result<u32, String>, CompileError> {
+    /// Returns a compiled pattern.
+    fn pattern(&mut self, text: &'a str, pointer: &dyn Fn(&Self) -> String) -> Result<PatternIndex, CompileError> {
         if let Some(known) = self.patterns_by_text.get(text) {
             return Ok(known.clone());
         }
@@ -338,14 +341,14 @@ impl<'a, 'o> Compiler<'a, 'o> {
                 let index = to_index(self.patterns.len())?;
                 self.charge(0, pattern.memory())?;
                 self.patterns.push(pattern);
-                Ok(index)
+                PatternIndex::Served(index)
             }
             Err(PatternError::Syntax(why)) => {
                 let reason = format!("'{}' is not a pattern of ECMA-262: {why}", shorten(text, 60));
                 return Err(invalid(pointer(self), &reason));
             }
             Err(PatternError::Unsupported(why)) => {
-                Err(format!("the pattern '{}' is not supported: {why}", shorten(text, 60)))
+                PatternIndex::Unsupported(format!("the pattern '{}' is not supported: {why}", shorten(text, 60)))
             }
         };
         self.charge(0, 0)?;

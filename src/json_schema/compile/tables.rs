@@ -1,6 +1,6 @@
 //! Tables of `enum` and of the members of objects.
 
-use super::{CompileError, Compiler, ENTRY_BYTES, PendingBlock, keywords::Keyword, to_index};
+use super::{CompileError, Compiler, ENTRY_BYTES, PatternIndex, PendingBlock, keywords::Keyword, to_index};
 use crate::{
     draft::Draft,
     program::{BlockId, EnumTable, Instruction, MemberName, MemberRule, MembersTable},
@@ -139,8 +139,8 @@ impl<'a> Compiler<'a, '_> {
                 pointer
             };
             match self.pattern(pattern, &pointer)? {
-                Ok(index) => table.patterns.push((index, target)),
-                Err(why) => {
+                PatternIndex::Served(index) => table.patterns.push((index, target)),
+                PatternIndex::Unsupported(why) => {
                     table.has_unsupported_pattern = true;
                     self.report_unsupported(pointer(self), why);
                 }

@@ -241,7 +241,7 @@ impl Scratch {
             }
             frame.flag = true;
             context.fuel.charge(table.required.iter().map(|(_, names)| names.len() as u64 / 8 + 1).sum());
-            if !self.has_required_names(frame, table) {
+            if !self.check_required_names(frame, table) {
                 return Step::Fail;
             }
         }
@@ -273,7 +273,7 @@ impl Scratch {
     }
 
     /// Returns whether the names are present that others require.
-    fn has_required_names(&mut self, frame: &Frame, table: &DependencyTable) -> bool {
+    fn check_required_names(&mut self, frame: &Frame, table: &DependencyTable) -> bool {
         let Some(findings) = self.findings.last() else { return true };
         let has = |name: &u32| findings.seen.contains(*name as usize);
         let in_force = table.required.iter().filter(|(trigger, _)| has(trigger));

@@ -223,7 +223,7 @@ impl Machine {
                     frame.advance();
                 }
                 Step::Push(node, block, collects) => {
-                    if depth >= MAX_FRAMES || self.is_too_large(context) {
+                    if depth >= MAX_FRAMES || self.exceeds_memory(context) {
                         return Poll::Ready(Err(OutOfMemory));
                     }
                     self.push(context, node, block, collects);
@@ -234,8 +234,10 @@ impl Machine {
                     context.fuel.charge(u64::MAX);
                     return Poll::Pending;
                 }
-                Step::Fail | Step::FailBelow if !frame.collects => {
-                    if self.phase == Phase::Violations {
+                failed @ (Step::Fail | Step::FailBelow) if !frame.collects => {
+                    // What failed below has noted its reason.
+                    let is_own = matches!(failed, Step::Fail) || !self.scratch.has_reason();
+                    if self.phase == Phase::Violations && is_own {
                         self.scratch.note_reason(context, &self.frames, *instruction);
                     }
                     self.end_frame(context, false);
@@ -272,7 +274,7 @@ impl Machine {
     }
 
     /// Looks at the memory from time to time; frames, memo and sets of bits have bounds of their own.
-    fn is_too_large(&mut self, context: &Context<'_>) -> bool {
+    fn exceeds_memory(&mut self, context: &Context<'_>) -> bool {
         let used = self.fuel_before + context.fuel.used();
         if used < self.next_look {
             return false;

@@ -181,6 +181,11 @@ impl Scratch {
         self.last_reason.take()
     }
 
+    /// Returns whether a frame has noted why it fails since the capture began.
+    pub(super) fn has_reason(&self) -> bool {
+        self.last_reason.is_some()
+    }
+
     /// Notes why the last frame fails.
     pub(super) fn note_reason(&mut self, context: &mut Context<'_>, frames: &[Frame], instruction: Instruction) {
         let (Some(capturing), Some(frame)) = (self.captures, frames.last()) else { return };

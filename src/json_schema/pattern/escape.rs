@@ -93,13 +93,13 @@ impl Parser<'_, '_> {
                 }
             };
             match code_point.and_then(char::from_u32) {
-                Some(character) if self.is_name_character(character, name.is_empty()) => name.push(character),
+                Some(character) if self.allows_in_name(character, name.is_empty()) => name.push(character),
                 _ => return Err(self.syntax_error("the name of a group has a character that is not allowed")),
             }
         }
     }
 
-    fn is_name_character(&mut self, character: char, is_first: bool) -> bool {
+    fn allows_in_name(&mut self, character: char, is_first: bool) -> bool {
         if character.is_ascii() {
             let is_digit = character.is_ascii_digit() && !is_first;
             return character.is_ascii_alphabetic() || is_digit || matches!(character, '$' | '_');

@@ -8,6 +8,13 @@ use super::transition_table::{DEAD, TableStart, TransitionTable};
 /// Look-aheads that one thread may wait for.
 const MAX_OBLIGATIONS: usize = 16;
 
+/// A look-ahead of the pattern, by its number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LookReference {
+    pub(super) look: u32,
+    pub(super) is_negative: bool,
+}
+
 /// A look-ahead that a thread has passed and that is not decided, with the row of its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct LookObligation {
@@ -86,9 +93,10 @@ impl<'t> ThreadTable<'t> {
     pub(super) fn add_look(
         &mut self,
         obligations: u32,
-        (look, is_negative): (u32, bool),
+        reference: LookReference,
         start: TableStart,
     ) -> Option<ThreadOutcome> {
+        let LookReference { look, is_negative } = reference;
         let row = self.looks.get(look as usize)?.start(start);
         let mut set = self.sets.get(obligations as usize)?.clone();
         set.push(LookObligation { look, is_negative, row });

@@ -7,7 +7,7 @@ use super::alphabet::Alphabet;
 use super::budget::CompileBudget;
 use super::code_points::{ClassTable, is_word_character};
 use super::nfa::{Condition, NfaProgram, NfaState};
-use super::threads::{NfaThread, ThreadOutcome, ThreadTable};
+use super::threads::{LookReference, NfaThread, ThreadOutcome, ThreadTable};
 
 /// Entries of a table: 64 KiB.
 const MAX_ENTRIES: usize = 32_768;
@@ -163,7 +163,7 @@ impl<'b> TableBuilder<'b> {
         }
         let facts = PositionFacts { is_start, after: Some(None), is_after_word };
         let at_end = self.close(key.to_vec(), facts)?;
-        let is_match = self.has_accept_at_end(&at_end)?;
+        let is_match = self.find_accept_at_end(&at_end)?;
         *self.table.get_mut(usize::from(row) + self.stride - 1)? = if is_match { self.stride as u16 } else { DEAD };
         Some(())
     }
@@ -198,7 +198,7 @@ impl<'b> TableBuilder<'b> {
         numbers.iter().any(|&number| matches!(self.program.state(number), Some(NfaState::Accept)))
     }
 
-    fn has_accept_at_end(&mut self, numbers: &[u32]) -> Option<bool> {
+    fn find_accept_at_end(&mut self, numbers: &[u32]) -> Option<bool> {
         for &number in numbers {
             if matches!(self.state_of(number), Some(NfaState::Accept)) {
                 let obligations = self.threads.thread(number)?.obligations;
@@ -263,7 +263,11 @@ impl<'b> TableBuilder<'b> {
                     }
                 }
                 NfaState::Condition { condition: Condition::Look { index, is_negative }, next } => {
-                    let outcome = self.threads.add_look(obligations, (index, is_negative), facts.table_start())?;
+                    let outcome = self.threads.add_look(
+                        obligations,
+                        LookReference { look: index, is_negative },
+                        facts.table_start(),
+                    )?;
                     if let ThreadOutcome::GoesOn(obligations) = outcome {
                         pending.push(self.threads.number(NfaThread { state: next, obligations }));
                     }

@@ -30,7 +30,7 @@ pub(super) enum NameInsert {
 /// The names of the objects that are open.
 #[derive(Debug)]
 pub(super) struct OpenNames {
-    keys: (u64, u64),
+    keys: SlotKeys,
     listed: Vec<u64>,
     tables: Vec<NameTable>,
 }
@@ -60,7 +60,8 @@ struct NameTable {
 
 impl OpenNames {
     pub(super) fn new() -> Self {
-        Self { keys: crate::value_hash::process_key(), listed: Vec::new(), tables: Vec::new() }
+        let (first, second) = crate::value_hash::process_key();
+        Self { keys: SlotKeys(first, second), listed: Vec::new(), tables: Vec::new() }
     }
 
     pub(super) fn hasher(&self) -> SipHasher13 {
@@ -136,7 +137,11 @@ impl OpenNames {
     }
 }
 
-fn slot_hash(keys: (u64, u64), key: u64) -> u64 {
+/// The key of the hash that chooses slots.
+#[derive(Clone, Copy, Debug)]
+struct SlotKeys(u64, u64);
+
+fn slot_hash(keys: SlotKeys, key: u64) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(keys.1, keys.0);
     hasher.write_u64(key);
     hasher.finish()
@@ -164,7 +169,7 @@ impl NameTable {
         }
     }
 
-    fn grow(&mut self, keys: (u64, u64)) -> bool {
+    fn grow(&mut self, keys: SlotKeys) -> bool {
         let slots = self.slots.len() * 2;
         if self.larger.capacity() == 0 {
             self.larger.reserve_exact(slots);
