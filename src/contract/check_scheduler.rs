@@ -21,8 +21,8 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// Units of fuel of one slice: 0.4 ms, and at most 2 ms for what is most expensive for its price.
-pub(super) const SLICE: u64 = 40_000;
+/// Units of fuel of one slice: 0.6 ms, and at most 2 ms for what is most expensive for its price.
+pub(super) const SLICE: u64 = 60_000;
 
 /// `Retry-After` of a check beyond the share of its client: checks take up to some seconds.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
