@@ -242,7 +242,9 @@ async fn r92_an_agents_own_json_rpc_errors_and_error_events_are_recorded_as_fail
     .await;
     for tasks in ["", "tasks: {}\n"] {
         let gate = gateway().agent("echo", &agent).section(tasks).start().await;
-        let reply = gate.invoke("echo", &json!({})).await;
+        // Only callers of JSON-RPC read such an error.
+        let request = json!({"jsonrpc": "2.0", "id": 1, "method": "x"});
+        let reply = gate.invoke("echo", &request).await;
         assert_eq!((reply.status, reply.text()), (200, rpc.clone()));
         let stream = gate.invoke("echo", &json!({"stream": true})).await;
         assert!(stream.status == 200 && stream.text().contains("boom"));

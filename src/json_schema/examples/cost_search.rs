@@ -9,7 +9,8 @@ use json_schema::{CompileOptions, Evaluation, Program, Tape, fuel::Fuel, tape::T
 use serde_json::{Map, Value, json};
 use std::{sync::Arc, task::Poll, time::Instant};
 
-const SLICE: u64 = 100_000;
+/// The slice of the gateway.
+const SLICE: u64 = 60_000;
 const MAX_SCHEMA: usize = 64 << 10;
 const MAX_TEXT: usize = 1 << 20;
 const MAX_FUEL: u64 = 30_000_000;
@@ -42,6 +43,10 @@ fn main() {
             continue;
         }
         let Some(child) = measure(schema, text) else { continue };
+        // A record may be the machine's: it counts only if it comes again.
+        let is_record = child.scores.iter().zip(&records).any(|(score, record)| score > record);
+        let child = if is_record { least(child) } else { Some(child) };
+        let Some(child) = child else { continue };
         report(&child, &mut records);
         let is_worse = child.scores.iter().zip(&parent.scores).any(|(of_child, of_parent)| of_child > of_parent);
         if is_worse || random.u8(..) < 8 {
@@ -56,6 +61,18 @@ fn main() {
         }
     }
     println!("{rounds} pairs; the worst: {records:.3?} ({GOALS:?})");
+}
+
+/// Measures a pair twice more, and returns the least of its scores.
+fn least(pair: Pair) -> Option<Pair> {
+    let mut pair = pair;
+    for _ in 0..2 {
+        let again = measure(pair.schema.clone(), pair.text.clone())?;
+        for (score, other) in pair.scores.iter_mut().zip(again.scores) {
+            *score = score.min(other);
+        }
+    }
+    Some(pair)
 }
 
 fn report(pair: &Pair, records: &mut [f64; 4]) {
