@@ -27,6 +27,7 @@ const VALID_KEYS: &str = "gatepost_api_keys{state=\"valid\"} ";
 
 /// Waits until the gateway of this configuration on this machine, if one runs, accepts as many keys as there are, and says
 /// so where that takes too long.
+#[expect(clippy::disallowed_methods, reason = "the command has nothing else to do")]
 pub(super) fn wait_until_in_force(keys: &ManagedKeys, config: Option<&GatewayConfig>) {
     let Some(address) = config.and_then(|config| reachable_address(config.admin.address).ok()) else { return };
     if !address.ip().is_loopback() {

@@ -108,11 +108,10 @@ impl OutageTimes {
     /// Returns the issuers whose keys cannot be fetched.
     pub(super) fn issuers(&self) -> Vec<Outage> {
         let issuers = self.issuers.lock();
-        let outage = |(label, since): (&Box<str>, &i64)| Outage {
-            service: UnavailableService::Issuer(label.clone()),
-            since: *since,
-        };
-        issuers.iter().map(outage).collect()
+        let outages = issuers
+            .iter()
+            .map(|(label, since)| Outage { service: UnavailableService::Issuer(label.clone()), since: *since });
+        outages.collect()
     }
 }
 

@@ -18,6 +18,7 @@ struct Endless {
 impl SuspendedWork for Endless {
     type Output = ();
 
+    #[expect(clippy::disallowed_methods, reason = "the work of a slice takes time")]
     fn resume(&mut self, _: u64) -> Poll<()> {
         self.slices.fetch_add(1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(1));
@@ -62,6 +63,7 @@ struct Short {
 impl SuspendedWork for Short {
     type Output = u32;
 
+    #[expect(clippy::disallowed_methods, reason = "the work of a slice takes time")]
     fn resume(&mut self, _: u64) -> Poll<u32> {
         std::thread::sleep(Duration::from_millis(1));
         match self.slices_left.checked_sub(1) {

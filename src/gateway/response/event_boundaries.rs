@@ -57,8 +57,8 @@ impl EventSplitter {
 
 /// Returns the index after the last empty line: `\n\n`, `\r\n\r\n` or `\r\r`.
 fn last_event_end(bytes: &[u8]) -> Option<usize> {
-    let ends = memchr::memrchr2_iter(b'\n', b'\r', bytes).map(|at| at + 1);
-    ends.filter(|end| bytes.get(..*end).is_some_and(ends_with_empty_line)).next()
+    let mut ends = memchr::memrchr2_iter(b'\n', b'\r', bytes).map(|at| at + 1);
+    ends.find(|end| bytes.get(..*end).is_some_and(ends_with_empty_line))
 }
 
 fn ends_with_empty_line(bytes: &[u8]) -> bool {
