@@ -44,14 +44,17 @@ impl FailureRedactor {
     /// Adds a chunk; returns the units that are complete, which may be none.
     pub fn push(&mut self, chunk: Bytes) -> Bytes {
         // The common case: a chunk consists of complete units and passes without a copy.
-        if self.held.is_empty() && self.last_end(&chunk) == Some(chunk.len()) {
+        if self.held.is_empty() && !self.is_inside_long_unit && self.last_end(&chunk) == Some(chunk.len()) {
             return redact(chunk, self.unit);
         }
         let search_start = self.held.len().saturating_sub(3);
         self.held.extend_from_slice(&chunk);
+        // A record whose line does not end yet is not held back. What follows on its line is redacted as a part of it.
+        let ends_in_record = self.unit == FailureUnit::Line && self.held.ends_with(b"}");
         let end = self.held.get(search_start..).and_then(|rest| self.last_end(rest)).map(|end| search_start + end);
-        if let Some(end) = end {
-            let unit = if std::mem::take(&mut self.is_inside_long_unit) { FailureUnit::Body } else { self.unit };
+        if let Some(end) = if ends_in_record { Some(self.held.len()) } else { end } {
+            let is_continued = std::mem::replace(&mut self.is_inside_long_unit, ends_in_record);
+            let unit = if is_continued { FailureUnit::Body } else { self.unit };
             return redact(self.held.split_to(end).freeze(), unit);
         }
         if self.held.len() <= MAX_HELD {
@@ -129,6 +132,7 @@ mod tests {
             (FailureUnit::Event, format!("data: ok\n\nevent: error\ndata: {SECRET} without an end")),
             (FailureUnit::Line, format!("{{\"n\":1}}\n{{\"error\":{{\"message\":\"{SECRET}\"}}}}\n")),
             (FailureUnit::Line, format!("{{\"n\":1}}\n{{\"error\":\"{SECRET}\"}}")),
+            (FailureUnit::Line, format!("{{\"error\":{{\"code\":1}},\"message\":\"{SECRET}\"}}\n")),
             (FailureUnit::Body, format!("<h1>502</h1> {SECRET}")),
         ] {
             for chunk_len in [1, 2, 7, 30, 4096] {
@@ -137,6 +141,16 @@ mod tests {
                 assert!(passed.contains("[redacted]"), "{chunk_len}: {passed}");
             }
         }
+    }
+
+    #[test]
+    fn a_record_passes_before_its_line_ends() {
+        let mut redactor = FailureRedactor::new(FailureUnit::Line);
+        for record in ["{\"first\":1}", "{\"second\":2}", "\n{\"third\":3}"] {
+            assert_eq!(redactor.push(Bytes::from(record)), record);
+        }
+        assert_eq!(redactor.push(Bytes::from_static(b"{\"a\":")), "");
+        assert_eq!(redactor.finish(), "{\"a\":");
     }
 
     #[test]
