@@ -21,6 +21,8 @@ pub(super) struct Frame {
     /// Whether violations are recorded, and the block goes on after one.
     pub(super) collects: bool,
     pub(super) has_failed: bool,
+    /// Whether the block gives the reason why it fails.
+    pub(super) explains: bool,
     /// For the current instruction.
     pub(super) flag: bool,
     pub(super) failed_below: bool,
@@ -38,6 +40,7 @@ impl Frame {
             count: 0,
             collects,
             has_failed: false,
+            explains: false,
             flag: false,
             failed_below: false,
         }

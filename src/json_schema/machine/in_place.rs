@@ -78,7 +78,9 @@ impl Scratch {
                         return Step::Pass;
                     }
                     if frame.count > 1 {
-                        self.details.push(Detail::SeveralMatch);
+                        if frame.collects || frame.explains {
+                            self.details.push(Detail::SeveralMatch);
+                        }
                         return Step::Fail;
                     }
                 } else if frame.collects && self.reasons.len() < MAX_REASONS {
@@ -91,6 +93,8 @@ impl Scratch {
                 return Step::Pending;
             }
             context.fuel.charge(1);
+            // Alternatives of an alternative give no reasons of their own.
+            self.gives_reason = false;
             if (frame.index as usize) < MAX_REASONS {
                 self.begin_capture(frame, depth);
             }
@@ -116,6 +120,7 @@ impl Scratch {
         block: BlockId,
         child: Option<bool>,
     ) -> Step {
+        self.gives_reason = false;
         let holds = match child {
             Some(holds) => holds,
             None => match self.apply(context, frame.node, block, false) {
@@ -142,11 +147,15 @@ impl Scratch {
         if frame.index == 0 {
             let condition = match verdict.take() {
                 Some(holds) => holds,
-                None => match self.apply(context, frame.node, rule.condition, false) {
-                    Applied::Verdict(holds) => holds,
-                    Applied::Push => return Step::Push(frame.node, rule.condition, false),
-                },
+                None => {
+                    self.gives_reason = false;
+                    match self.apply(context, frame.node, rule.condition, false) {
+                        Applied::Verdict(holds) => holds,
+                        Applied::Push => return Step::Push(frame.node, rule.condition, false),
+                    }
+                }
             };
+            self.gives_reason = frame.explains;
             (frame.index, frame.flag) = (1, condition);
         }
         let branch = if frame.flag { rule.then } else { rule.otherwise };

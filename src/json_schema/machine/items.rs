@@ -48,7 +48,9 @@ impl Scratch {
                 Some(block) => *block,
                 None if rest == BlockId::TRUE => break,
                 None if rest == BlockId::FALSE && !prefix.is_empty() => {
-                    self.details.push(Detail::TooManyItems(prefix.len()));
+                    if frame.collects || frame.explains {
+                        self.details.push(Detail::TooManyItems(prefix.len()));
+                    }
                     return Step::Fail;
                 }
                 None => rest,
@@ -104,6 +106,7 @@ impl Scratch {
             }
             context.fuel.charge(1);
             let item = Node::from_index(frame.cursor);
+            self.gives_reason = false;
             match self.apply(context, item, rule.block, false) {
                 Applied::Verdict(holds) => verdict = Some(holds),
                 Applied::Push => return Step::Push(item, rule.block, false),

@@ -52,7 +52,7 @@ pub(super) fn quick(context: &mut Context<'_>, node: Node, instruction: Instruct
     let kind = tape.kind(node);
     Some(match instruction {
         Instruction::Never => false,
-        Instruction::Type { bits, by_value } => has_type(tape, node, kind, bits, by_value)?,
+        Instruction::Type { bits, by_value } => quick_type(tape, node, kind, bits, by_value)?,
         Instruction::Enum { table, .. } => return quick_enum(context, node, kind, program.enums.get(table as usize)?),
         Instruction::Minimum(bound) => quick_compare(context, node, kind, bound, Ordering::is_ge)?,
         Instruction::Maximum(bound) => quick_compare(context, node, kind, bound, Ordering::is_le)?,
@@ -113,7 +113,7 @@ fn short_number<'t>(context: &mut Context<'t>, node: Node) -> Option<&'t str> {
 }
 
 #[inline]
-fn has_type(tape: &Tape, node: Node, kind: NodeKind, bits: u8, by_value: bool) -> Option<bool> {
+fn quick_type(tape: &Tape, node: Node, kind: NodeKind, bits: u8, by_value: bool) -> Option<bool> {
     let has = |wanted: u8| bits & wanted != 0;
     Some(match kind {
         NodeKind::Null => has(type_bits::NULL),

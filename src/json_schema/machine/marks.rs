@@ -104,6 +104,7 @@ impl Scratch {
         of_items: bool,
         child: Option<bool>,
     ) -> Step {
+        self.gives_reason = false;
         let kind = if of_items { NodeKind::Array } else { NodeKind::Object };
         if context.tape.kind(frame.node) != kind || block == BlockId::TRUE {
             return Step::Pass;

@@ -15,6 +15,9 @@ use std::task::Poll;
 
 /// Names that a violation lists, and one more.
 const MAX_UNEXPECTED: usize = 13;
+/// Required names, and entries of an object, that are searched for the reason of an alternative.
+const MAX_SEARCHED_NAMES: usize = 32;
+const MAX_SEARCHED_ENTRIES: u32 = 512;
 /// Bytes of a name that are hashed and compared for one unit.
 const BYTES_PER_UNIT: u64 = 64;
 
@@ -80,7 +83,7 @@ impl Scratch {
                 frame.index += 1;
             }
             if frame.cursor >= end {
-                return self.end_members(frame, depth, table);
+                return self.end_members(context, frame, depth, table);
             }
             if context.fuel.is_spent() {
                 return Step::Pending;
@@ -112,7 +115,12 @@ impl Scratch {
                 }
                 Stage::Additional if frame.flag => None,
                 Stage::Additional => match table.additional {
-                    Some(BlockId::FALSE) if !frame.collects => return Step::Fail,
+                    Some(BlockId::FALSE) if !frame.collects => {
+                        if frame.explains {
+                            self.details.push(Detail::Unexpected(vec![name]));
+                        }
+                        return Step::Fail;
+                    }
                     Some(BlockId::FALSE) => {
                         self.record_unexpected(name);
                         None
@@ -149,10 +157,22 @@ impl Scratch {
         }
     }
 
-    fn end_members(&mut self, frame: &mut Frame, depth: usize, table: &MembersTable) -> Step {
+    fn end_members(
+        &mut self,
+        context: &mut Context<'_>,
+        frame: &mut Frame,
+        depth: usize,
+        table: &MembersTable,
+    ) -> Step {
         let is_complete = frame.count as usize == table.required.len();
         if !frame.collects {
-            return if is_complete { Step::Pass } else { Step::Fail };
+            if is_complete {
+                return Step::Pass;
+            }
+            if frame.explains {
+                self.details.extend(first_missing(context, frame.node, table));
+            }
+            return Step::Fail;
         }
         let findings = self.findings.pop_if(|of_frame| of_frame.depth == depth);
         let Some(findings) = findings else { return Step::Pass };
@@ -287,6 +307,18 @@ impl Scratch {
             missing.next().is_none()
         }
     }
+}
+
+/// Returns a required name that a small object lacks, for the reason of an alternative.
+fn first_missing(context: &mut Context<'_>, object: Node, table: &MembersTable) -> Option<Detail> {
+    let entries = context.tape.end(object).index() - object.index();
+    let names = table.required.iter().take(MAX_SEARCHED_NAMES).enumerate();
+    if entries > MAX_SEARCHED_ENTRIES {
+        return None;
+    }
+    context.fuel.charge(u64::from(entries) * names.len() as u64 / 4);
+    let mut missing = names.filter(|(_, name)| context.tape.find_member(object, name).is_none());
+    missing.next().map(|(index, _)| Detail::Missing(index))
 }
 
 /// Finds which names of a table an object has, from the name at `cursor` on.

@@ -198,7 +198,8 @@ impl Machine {
 
     fn push(&mut self, context: &mut Context<'_>, node: Node, block: BlockId, collects: bool) {
         context.fuel.charge(FRAME_COST);
-        self.frames.push(Frame::new(node, block, context.program.block(block), collects));
+        let frame = Frame::new(node, block, context.program.block(block), collects);
+        self.frames.push(Frame { explains: self.scratch.gives_reason && !collects, ..frame });
     }
 
     /// Runs until the last frame has ended.
@@ -237,7 +238,7 @@ impl Machine {
                 failed @ (Step::Fail | Step::FailBelow) if !frame.collects => {
                     // What failed below has noted its reason.
                     let is_own = matches!(failed, Step::Fail) || !self.scratch.has_reason();
-                    if self.phase == Phase::Violations && is_own {
+                    if frame.explains && is_own {
                         self.scratch.note_reason(context, &self.frames, *instruction);
                     }
                     self.end_frame(context, false);

@@ -65,6 +65,8 @@ pub(super) struct Scratch {
     pub(super) reasons: Vec<Reason>,
     /// Pairs whose violations are recorded.
     collected: HashSet<(Node, BlockId)>,
+    /// Whether a block that is applied now gives the reason why it fails.
+    pub(super) gives_reason: bool,
     is_second_pass: bool,
 }
 
@@ -95,12 +97,11 @@ impl Scratch {
         if block == BlockId::TRUE {
             return Applied::Verdict(true);
         }
-        let gives_reason = self.is_second_pass && self.captures.is_some();
         let compiled = context.program.block(block);
         if compiled.is_leaf {
             return match leaf::quick_block(context, node, compiled) {
                 Some(true) => Applied::Verdict(true),
-                Some(false) if !collects && !gives_reason => Applied::Verdict(false),
+                Some(false) if !collects && !self.gives_reason => Applied::Verdict(false),
                 _ => Applied::Push,
             };
         }
@@ -108,6 +109,7 @@ impl Scratch {
             context.fuel.charge(MEMO_COST);
             match self.memo.get(node, block) {
                 Some(true) => return Applied::Verdict(true),
+                Some(false) if self.gives_reason => {}
                 Some(false) if !collects => return Applied::Verdict(false),
                 Some(false) if self.collected.contains(&(node, block)) => return Applied::Verdict(false),
                 _ => {}
@@ -127,6 +129,7 @@ impl Scratch {
         instruction: Instruction,
         child: Option<bool>,
     ) -> Step {
+        self.gives_reason = frame.explains;
         match instruction {
             Instruction::Members(table) => self.step_members(context, frame, depth, table, child),
             Instruction::PropertyNames(block) => self.step_names(context, frame, depth, block, child),
@@ -172,6 +175,7 @@ impl Scratch {
         if self.is_second_pass && frame.collects {
             self.captures = Some(depth);
             self.last_reason = None;
+            self.gives_reason = true;
         }
     }
 
