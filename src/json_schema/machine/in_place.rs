@@ -71,7 +71,7 @@ impl Scratch {
         }
         loop {
             if let Some(holds) = verdict.take() {
-                let reason = self.end_capture();
+                let reason = self.end_capture(frame);
                 if holds {
                     frame.count += 1;
                     if is_any {

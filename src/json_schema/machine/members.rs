@@ -210,7 +210,7 @@ impl Scratch {
         loop {
             let name = Node::from_index(frame.cursor);
             if let Some(holds) = verdict.take() {
-                let reason = self.end_capture();
+                let reason = self.end_capture(frame);
                 if !holds {
                     if frame.collects {
                         self.details.push(Detail::Name(name, reason.map(Box::new)));

@@ -179,8 +179,11 @@ impl Scratch {
         }
     }
 
-    /// Ends a capture, and returns the last reason.
-    pub(super) fn end_capture(&mut self) -> Option<Reason> {
+    /// Ends the capture of a frame, and returns the last reason.
+    pub(super) fn end_capture(&mut self, frame: &Frame) -> Option<Reason> {
+        if !frame.collects {
+            return None;
+        }
         self.captures = None;
         self.last_reason.take()
     }

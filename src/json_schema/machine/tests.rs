@@ -218,3 +218,14 @@ fn boolean_exclusive_bounds_are_understood_in_every_draft() {
     assert!(is_valid(&schema, &json!(4)));
     assert!(!is_valid(&schema, &json!(3)) && !is_valid(&schema, &json!(5)));
 }
+
+#[test]
+fn an_alternative_with_alternatives_names_what_fails_after_them() {
+    let schema = json!({"anyOf": [{"type": "null"}, {"properties": {
+        "kind": {"oneOf": [{"const": "a"}, {"const": "b"}]}, "model": {"minLength": 1},
+    }}]});
+    let violations = program(schema).violations(&Tape::from_value(&json!({"kind": "b", "model": ""})).unwrap());
+    assert_eq!(violations.len(), 1);
+    let message = &violations[0].message;
+    assert!(message.contains("(2) /model: must have at least 1 character"), "{message}");
+}
