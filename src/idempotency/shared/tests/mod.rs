@@ -37,15 +37,28 @@ async fn look_up(gateway: &IdempotencyKeys, key: &str) -> Result<KeyLookup> {
     gateway.look_up_or_claim(&request).await
 }
 
+/// Looks a key up again while the gateway knows the server as unavailable: each probes it at a time of its own.
+async fn look_up_when_available(gateway: &IdempotencyKeys, key: &str) -> KeyLookup {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match look_up(gateway, key).await {
+            Err(fault) if fault.http_status() == 503 && Instant::now() < deadline => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            result => return result.unwrap(),
+        }
+    }
+}
+
 async fn claim(gateway: &IdempotencyKeys, key: &str) -> FirstCallClaim {
-    match look_up(gateway, key).await.unwrap() {
+    match look_up_when_available(gateway, key).await {
         KeyLookup::Claimed(claim) => claim,
         other => panic!("{key}: {other:?}"),
     }
 }
 
 async fn outcome(gateway: &IdempotencyKeys, key: &str) -> FirstOutcome {
-    match look_up(gateway, key).await.unwrap() {
+    match look_up_when_available(gateway, key).await {
         KeyLookup::Completed(outcome) => outcome,
         other => panic!("{key}: {other:?}"),
     }
