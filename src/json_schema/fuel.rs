@@ -7,21 +7,21 @@
 /// soon as [`Fuel::is_spent`] says so.
 #[derive(Clone, Copy, Debug)]
 pub struct Fuel {
+    limit: i64,
     left: i64,
-    used: u64,
 }
 
 impl Fuel {
     /// Creates the fuel of a slice of `units`.
     pub fn new(units: u64) -> Self {
-        Self { left: i64::try_from(units).unwrap_or(i64::MAX), used: 0 }
+        let limit = i64::try_from(units).unwrap_or(i64::MAX);
+        Self { limit, left: limit }
     }
 
     /// Charges `units` for work that follows.
     #[inline]
     pub fn charge(&mut self, units: u64) {
         self.left = self.left.saturating_sub_unsigned(units);
-        self.used = self.used.saturating_add(units);
     }
 
     /// Charges for reading `bytes` bytes, `per_unit` of them for a unit.
@@ -38,6 +38,6 @@ impl Fuel {
 
     /// Returns the units that were charged so far.
     pub fn used(&self) -> u64 {
-        self.used
+        self.limit.abs_diff(self.left)
     }
 }

@@ -4,6 +4,7 @@ use crate::{
     format::Format,
     number::{Bound, Divisor},
     pattern::Pattern,
+    tape::{Entry, NodeKind, Tape, head_of},
 };
 use serde_json::Value;
 use std::{
@@ -31,8 +32,111 @@ pub(crate) struct Block {
     pub(crate) end: u32,
     /// Position of the subschema.
     pub(crate) position: u32,
+    /// What is known of the block's verdict without its instructions.
+    pub(crate) summary: BlockSummary,
+}
+
+impl Block {
+    /// A block that every value satisfies.
+    pub(crate) const EMPTY: Self = Self { start: 0, end: 0, position: 0, summary: BlockSummary::of(&[]) };
+}
+
+/// What the kind of a value and the length of its text say about the instructions of a block. Most members of ordinary
+/// schemas need no more.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockSummary {
+    /// The kinds that can be valid.
+    allowed: KindSet,
+    /// The kinds that are valid if the text is not longer than `max_length`.
+    settled: KindSet,
+    /// In code points, of which a text has at most as many as bytes.
+    max_length: u32,
     /// Whether the block has only instructions that look at a single value, so that it needs no frame.
     pub(crate) is_leaf: bool,
+}
+
+impl BlockSummary {
+    /// Summarises instructions.
+    pub(crate) const fn of(code: &[Instruction]) -> Self {
+        let mut summary = Self { allowed: KindSet::ALL, settled: KindSet::ALL, max_length: u32::MAX, is_leaf: true };
+        let mut rest = code;
+        while let [instruction, others @ ..] = rest {
+            let mut open = KindSet::NONE;
+            match instruction {
+                Instruction::Type { bits, by_value } => {
+                    summary.allowed = summary.allowed.and(KindSet::of_types(*bits, *by_value));
+                    if *by_value && *bits & type_bits::NUMBER == 0 {
+                        open = KindSet::of(NodeKind::Number);
+                    }
+                }
+                Instruction::MaxLength(max) if *max < summary.max_length => summary.max_length = *max,
+                Instruction::MaxLength(_) => {}
+                _ => open = instruction.kinds(),
+            }
+            summary.settled = summary.settled.without(open);
+            summary.is_leaf &= instruction.is_leaf();
+            rest = others;
+        }
+        summary
+    }
+
+    /// Returns whether a value is valid, if that is known.
+    #[inline(always)]
+    pub(crate) fn verdict(&self, value: Entry) -> Option<bool> {
+        let kind = value.kind();
+        if !self.allowed.contains(kind) {
+            return Some(false);
+        }
+        (self.settled.contains(kind) && value.length() <= self.max_length as usize).then_some(true)
+    }
+}
+
+/// Kinds of values, one bit for each.
+#[derive(Clone, Copy, Debug)]
+struct KindSet(u16);
+
+impl KindSet {
+    const NONE: Self = Self(0);
+    const ALL: Self = Self(u16::MAX);
+    const STRINGS: Self = Self::of(NodeKind::String).or(Self::of(NodeKind::EscapedString));
+    const NUMBERS: Self = Self::of(NodeKind::Integer).or(Self::of(NodeKind::Number));
+
+    const fn of(kind: NodeKind) -> Self {
+        Self(1 << kind as u16)
+    }
+
+    const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Returns the kinds that may have one of the types. Whether a [`NodeKind::Number`] is an integer depends on its value.
+    const fn of_types(bits: u8, by_value: bool) -> Self {
+        const fn when(condition: bool, set: KindSet) -> KindSet {
+            if condition { set } else { KindSet::NONE }
+        }
+        let has_numbers = bits & type_bits::NUMBER != 0;
+        let has_integers = bits & type_bits::INTEGER != 0;
+        when(bits & type_bits::NULL != 0, Self::of(NodeKind::Null))
+            .or(when(bits & type_bits::BOOLEAN != 0, Self::of(NodeKind::False).or(Self::of(NodeKind::True))))
+            .or(when(has_numbers || has_integers, Self::of(NodeKind::Integer)))
+            .or(when(has_numbers || has_integers && by_value, Self::of(NodeKind::Number)))
+            .or(when(bits & type_bits::STRING != 0, Self::STRINGS))
+            .or(when(bits & type_bits::ARRAY != 0, Self::of(NodeKind::Array)))
+            .or(when(bits & type_bits::OBJECT != 0, Self::of(NodeKind::Object)))
+    }
+
+    #[inline(always)]
+    fn contains(self, kind: NodeKind) -> bool {
+        self.0 & 1 << kind as u16 != 0
+    }
 }
 
 /// A list in [`Program::lists`].
@@ -112,7 +216,7 @@ pub(crate) enum Instruction {
 
 impl Instruction {
     /// Returns whether the instruction looks at a single value and applies no subschema.
-    pub(crate) fn is_leaf(&self) -> bool {
+    pub(crate) const fn is_leaf(&self) -> bool {
         !matches!(
             self,
             Self::Members(_)
@@ -130,6 +234,33 @@ impl Instruction {
                 | Self::UnevaluatedItems(_)
                 | Self::UnevaluatedProperties(_)
         )
+    }
+
+    /// Returns the kinds of values that the instruction may refuse.
+    const fn kinds(&self) -> KindSet {
+        match self {
+            Self::Minimum(_)
+            | Self::Maximum(_)
+            | Self::ExclusiveMinimum(_)
+            | Self::ExclusiveMaximum(_)
+            | Self::MultipleOf(_) => KindSet::NUMBERS,
+            Self::MinLength(_) | Self::MaxLength(_) | Self::Pattern(_) | Self::Format(_) | Self::Content { .. } => {
+                KindSet::STRINGS
+            }
+            Self::MinItems(_)
+            | Self::MaxItems(_)
+            | Self::UniqueItems
+            | Self::Items { .. }
+            | Self::Contains(_)
+            | Self::UnevaluatedItems(_) => KindSet::of(NodeKind::Array),
+            Self::MinProperties(_)
+            | Self::MaxProperties(_)
+            | Self::Members(_)
+            | Self::PropertyNames(_)
+            | Self::Dependencies(_)
+            | Self::UnevaluatedProperties(_) => KindSet::of(NodeKind::Object),
+            _ => KindSet::ALL,
+        }
     }
 
     /// Returns about how much the instruction costs, for the order within a block.
@@ -155,7 +286,7 @@ impl Instruction {
 #[derive(Debug, Default)]
 pub(crate) struct EnumTable {
     /// Strings, if they are few: compared one by one.
-    pub(crate) few_strings: Vec<Box<[u8]>>,
+    pub(crate) few_strings: Vec<KnownText>,
     /// Strings, if they are many.
     pub(crate) strings: HashSet<Box<[u8]>, foldhash::fast::RandomState>,
     /// Length of the longest string, in bytes.
@@ -180,27 +311,23 @@ pub(crate) struct MemberRule {
     pub(crate) required: u32,
 }
 
-/// A name of `properties` or `required` with its rule.
+/// A text of the schema that texts of the input are compared with.
 #[derive(Debug)]
-pub(crate) struct MemberName {
+pub(crate) struct KnownText {
     /// The first eight bytes, which mostly decide.
     head: u64,
-    pub(crate) name: Box<[u8]>,
-    pub(crate) rule: MemberRule,
+    pub(crate) text: Box<[u8]>,
 }
 
-impl MemberName {
-    pub(crate) fn new(name: Box<[u8]>, rule: MemberRule) -> Self {
-        Self { head: head_of(&name), name, rule }
+impl KnownText {
+    pub(crate) fn new(text: Box<[u8]>) -> Self {
+        Self { head: head_of(&text), text }
     }
-}
 
-/// Returns the first eight bytes of a name as a number; what is missing is 0.
-#[inline]
-fn head_of(name: &[u8]) -> u64 {
-    match name.first_chunk() {
-        Some(head) => u64::from_le_bytes(*head),
-        None => name.iter().rev().fold(0, |head, byte| head << 8 | u64::from(*byte)),
+    /// Returns whether `text`, whose first eight bytes are `head`, is this one.
+    #[inline]
+    pub(crate) fn is(&self, head: u64, text: &[u8]) -> bool {
+        self.head == head && self.text.len() == text.len() && (text.len() <= 8 || self.text.get(8..) == text.get(8..))
     }
 }
 
@@ -208,7 +335,7 @@ fn head_of(name: &[u8]) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct MembersTable {
     /// Names, if they are few: compared one by one.
-    pub(crate) few: Vec<MemberName>,
+    pub(crate) few: Vec<(KnownText, MemberRule)>,
     /// Names, if they are many.
     pub(crate) many: HashMap<Box<[u8]>, MemberRule, foldhash::fast::RandomState>,
     /// Length of the longest name in bytes.
@@ -226,7 +353,7 @@ pub(crate) struct MembersTable {
 impl MembersTable {
     /// Returns the names of `properties`.
     pub(crate) fn property_names(&self) -> impl Iterator<Item = &[u8]> {
-        let all = self.few.iter().map(|of_name| (&of_name.name, &of_name.rule)).chain(&self.many);
+        let all = self.few.iter().map(|(name, rule)| (&name.text, rule)).chain(&self.many);
         all.filter(|(_, rule)| rule.block.is_some()).map(|(name, _)| &**name)
     }
 
@@ -234,23 +361,40 @@ impl MembersTable {
     #[inline]
     pub(crate) fn cost(&self, length: usize) -> u64 {
         let for_table = if self.many.is_empty() { 1 } else { 4 };
-        for_table + length.min(self.max_name) as u64 / 64
+        for_table + length as u64 / 64
     }
 
-    /// Returns the rule of a name.
-    #[inline]
-    pub(crate) fn rule(&self, name: &[u8]) -> Option<MemberRule> {
-        if name.len() > self.max_name {
+    /// Returns the rule of a name in a tape.
+    #[inline(always)]
+    pub(crate) fn rule(&self, tape: &Tape, name: Entry) -> Option<&MemberRule> {
+        if name.kind() == NodeKind::EscapedString {
+            return self.rule_of_escaped(tape, name);
+        }
+        if name.length() > self.max_name {
             return None;
         }
-        if self.many.is_empty() {
-            let head = head_of(name);
-            let is_equal = |known: &&MemberName| {
-                known.head == head && known.name.len() == name.len() && (name.len() <= 8 || *known.name == *name)
-            };
-            return self.few.iter().find(is_equal).map(|known| known.rule);
+        let (head, text) = tape.scalar(name);
+        self.rule_of_text(head, text)
+    }
+
+    #[cold]
+    fn rule_of_escaped(&self, tape: &Tape, name: Entry) -> Option<&MemberRule> {
+        // An escape of six bytes can stand for one.
+        if name.length() / 6 > self.max_name {
+            return None;
         }
-        self.many.get(name).copied()
+        let name = tape.text_of(name);
+        self.rule_of_text(head_of(name.as_bytes()), name.as_bytes())
+    }
+
+    #[inline(always)]
+    fn rule_of_text(&self, head: u64, name: &[u8]) -> Option<&MemberRule> {
+        for (known, rule) in &self.few {
+            if known.is(head, name) {
+                return Some(rule);
+            }
+        }
+        if self.many.is_empty() { None } else { self.many.get(name) }
     }
 }
 
@@ -336,10 +480,22 @@ impl Program {
         self.compile_fuel
     }
 
+    #[inline]
     pub(crate) fn block(&self, id: BlockId) -> Block {
-        self.blocks.get(id.0 as usize).copied().unwrap_or(Block { start: 0, end: 0, position: 0, is_leaf: true })
+        self.blocks.get(id.0 as usize).copied().unwrap_or(Block::EMPTY)
     }
 
+    /// Returns the instructions of a block that may refuse a value of an allowed kind: only for a [`NodeKind::Number`] has
+    /// `type` to look at the value.
+    #[inline(always)]
+    pub(crate) fn open_code(&self, block: &Block, kind: NodeKind) -> Option<&[Instruction]> {
+        match self.code.get(block.start as usize..block.end as usize)? {
+            [Instruction::Type { .. }, rest @ ..] if kind != NodeKind::Number => Some(rest),
+            code => Some(code),
+        }
+    }
+
+    #[inline]
     pub(crate) fn list(&self, range: ListRange) -> &[BlockId] {
         self.lists.get(range.start as usize..range.end as usize).unwrap_or_default()
     }

@@ -11,8 +11,8 @@ use crate::{
     fuel::Fuel,
     pattern::{Pattern, PatternError},
     program::{
-        Block, BlockId, Conditional, ContainsRule, DependencyTable, EnumTable, Instruction, ListRange, MembersTable,
-        Program, UnsupportedKeyword,
+        Block, BlockId, BlockSummary, Conditional, ContainsRule, DependencyTable, EnumTable, Instruction, ListRange,
+        MembersTable, Program, UnsupportedKeyword,
     },
     schema_index::{IndexError, SchemaIndex, SchemaLocation, address_of, push_segment, shorten},
 };
@@ -170,7 +170,7 @@ const MAX_UNSUPPORTED: usize = 100;
 impl<'a, 'o> Compiler<'a, 'o> {
     fn new(index: SchemaIndex<'a>, options: &'o CompileOptions, fuel: Fuel) -> Self {
         let scopes = Scopes::new(index.has_dynamic_references());
-        let empty = Block { start: 0, end: 0, position: 0, is_leaf: true };
+        let never = Block { end: 1, summary: BlockSummary::of(&[Instruction::Never]), ..Block::EMPTY };
         Self {
             index,
             options,
@@ -179,7 +179,7 @@ impl<'a, 'o> Compiler<'a, 'o> {
             scopes,
             ids: HashMap::new(),
             queue: Vec::new(),
-            blocks: vec![empty, Block { end: 1, ..empty }],
+            blocks: vec![Block::EMPTY, never],
             code: vec![Instruction::Never],
             lists: Vec::new(),
             bounds: Vec::new(),
@@ -257,7 +257,7 @@ impl<'a, 'o> Compiler<'a, 'o> {
         self.charge(1, BLOCK_BYTES)?;
         let id = BlockId(u32::try_from(self.blocks.len()).map_err(|_| CompileError::OutOfMemory)?);
         let position = self.index.position(location.schema);
-        self.blocks.push(Block { start: 0, end: 0, position, is_leaf: false });
+        self.blocks.push(Block { position, ..Block::EMPTY });
         self.ids.insert(key, id);
         self.queue.push(PendingBlock { location, scope, id });
         Ok(id)
@@ -308,9 +308,9 @@ impl<'a, 'o> Compiler<'a, 'o> {
         let start = self.code.len();
         self.code.append(&mut instructions);
         let (start, end) = (to_index(start)?, to_index(self.code.len())?);
-        let is_leaf = self.code.get(start as usize..).is_some_and(|code| code.iter().all(Instruction::is_leaf));
+        let summary = BlockSummary::of(self.code.get(start as usize..).unwrap_or_default());
         if let Some(block) = self.blocks.get_mut(pending.id.0 as usize) {
-            *block = Block { start, end, is_leaf, ..*block };
+            *block = Block { start, end, summary, ..*block };
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use super::{CompileError, Compiler, ENTRY_BYTES, PatternIndex, PendingBlock, keywords::Keyword, to_index};
 use crate::{
     draft::Draft,
-    program::{BlockId, EnumTable, Instruction, MemberName, MemberRule, MembersTable},
+    program::{BlockId, EnumTable, Instruction, KnownText, MemberRule, MembersTable},
     schema_index::push_segment,
     value_hash::hash_value,
 };
@@ -40,7 +40,7 @@ impl<'a> Compiler<'a, '_> {
             }
         }
         if strings.len() <= MAX_COMPARED {
-            table.few_strings = strings;
+            table.few_strings = strings.into_iter().map(KnownText::new).collect();
         } else {
             table.strings = strings.into_iter().collect();
         }
@@ -91,7 +91,7 @@ impl<'a> Compiler<'a, '_> {
         table.max_name = rules.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
         let rules = rules.into_iter().map(|(name, rule)| (name.as_bytes().into(), rule));
         if rules.len() <= MAX_COMPARED {
-            table.few = rules.map(|(name, rule)| MemberName::new(name, rule)).collect();
+            table.few = rules.map(|(name, rule)| (KnownText::new(name), rule)).collect();
         } else {
             table.many = rules.collect();
         }

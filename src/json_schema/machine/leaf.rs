@@ -12,7 +12,7 @@ use crate::{
     number,
     pattern::Match,
     program::{Block, EnumTable, Instruction, type_bits},
-    tape::{Node, NodeKind, Tape},
+    tape::{Node, NodeKind, Tape, head_of},
     value_hash::{self, NodeHasher, UniquenessCheck},
 };
 use std::{cmp::Ordering, task::Poll};
@@ -33,12 +33,21 @@ const DIGITS_PER_UNIT: u64 = 4;
 const COUNTED_BLOCK: usize = 64 << 10;
 
 /// Returns whether a block without subschemas holds, or `None` if it needs a frame.
-#[inline]
-pub(super) fn quick_block(context: &mut Context<'_>, node: Node, block: Block) -> Option<bool> {
-    let code = context.program.code.get(block.start as usize..block.end as usize)?;
+#[inline(always)]
+pub(super) fn quick_block(context: &mut Context<'_>, node: Node, block: &Block) -> Option<bool> {
+    context.fuel.charge(1);
+    match block.summary.verdict(context.tape.entry(node)) {
+        None => quick_code(context, node, block),
+        verdict => verdict,
+    }
+}
+
+fn quick_code(context: &mut Context<'_>, node: Node, block: &Block) -> Option<bool> {
+    let kind = context.tape.kind(node);
+    let code = context.program.open_code(block, kind)?;
+    context.fuel.charge(code.len() as u64);
     for instruction in code {
-        context.fuel.charge(1);
-        if !quick(context, node, *instruction)? {
+        if !quick(context, node, kind, *instruction)? {
             return Some(false);
         }
     }
@@ -46,10 +55,9 @@ pub(super) fn quick_block(context: &mut Context<'_>, node: Node, block: Block) -
 }
 
 /// Returns whether an instruction holds, or `None` if that may take long.
-#[inline]
-pub(super) fn quick(context: &mut Context<'_>, node: Node, instruction: Instruction) -> Option<bool> {
+#[inline(always)]
+pub(super) fn quick(context: &mut Context<'_>, node: Node, kind: NodeKind, instruction: Instruction) -> Option<bool> {
     let (program, tape) = (context.program, context.tape);
-    let kind = tape.kind(node);
     Some(match instruction {
         Instruction::Never => false,
         Instruction::Type { bits, by_value } => quick_type(tape, node, kind, bits, by_value)?,
@@ -63,10 +71,19 @@ pub(super) fn quick(context: &mut Context<'_>, node: Node, instruction: Instruct
                 return Some(true);
             }
             let text = short_number(context, node)?;
-            program.divisors.get(divisor as usize)?.divides(text)
+            program.divisors.get(divisor as usize)?.divides(std::str::from_utf8(text).ok()?)
         }
-        Instruction::MinLength(min) => quick_length(tape, node, kind, Length::Min(min))?,
-        Instruction::MaxLength(max) => quick_length(tape, node, kind, Length::Max(max))?,
+        Instruction::MinLength(min) => {
+            // A code point has one to four bytes, and with an escape up to twelve.
+            !kind.is_string()
+                || tape.raw_length(node) / 12 >= min as usize
+                || quick_length(tape, node, kind, Length::Min(min))?
+        }
+        Instruction::MaxLength(max) => {
+            !kind.is_string()
+                || tape.raw_length(node) <= max as usize
+                || quick_length(tape, node, kind, Length::Max(max))?
+        }
         Instruction::MinItems(min) => kind != NodeKind::Array || count_children(context, node, 1, min)? >= min,
         Instruction::MaxItems(max) => {
             kind != NodeKind::Array || count_children(context, node, 1, max.saturating_add(1))? <= max
@@ -102,14 +119,16 @@ pub(super) fn short_text<'t>(context: &mut Context<'t>, node: Node) -> Option<st
     (tape.raw_length(node) <= MAX_QUICK_BYTES).then(|| tape.text(node))
 }
 
-fn short_number<'t>(context: &mut Context<'t>, node: Node) -> Option<&'t str> {
+/// Returns the text of a number if it is short.
+#[inline]
+fn short_number<'t>(context: &mut Context<'t>, node: Node) -> Option<&'t [u8]> {
     let tape = context.tape;
     let length = tape.raw_length(node);
     if length > MAX_QUICK_BYTES {
         return None;
     }
     context.fuel.charge_bytes(length, DIGITS_PER_UNIT);
-    Some(tape.raw(node))
+    Some(tape.raw_bytes(node))
 }
 
 #[inline]
@@ -151,7 +170,8 @@ fn quick_enum(context: &mut Context<'_>, node: Node, kind: NodeKind, table: &Enu
             tape.raw_length(node) <= table.max_string && {
                 context.fuel.charge_bytes(tape.raw_length(node), BYTES_PER_UNIT);
                 context.fuel.charge(if table.strings.is_empty() { 0 } else { HASH_COST });
-                has_string(table, tape.raw_bytes(node))
+                let (head, text) = tape.scalar(tape.entry(node));
+                has_string(table, head, text)
             }
         }
         // An escape of six bytes can stand for one.
@@ -159,7 +179,7 @@ fn quick_enum(context: &mut Context<'_>, node: Node, kind: NodeKind, table: &Enu
             tape.raw_length(node) / 6 <= table.max_string && {
                 let text = short_text(context, node)?;
                 context.fuel.charge_bytes(text.len(), 8);
-                has_string(table, text.as_bytes())
+                has_string(table, head_of(text.as_bytes()), text.as_bytes())
             }
         }
         NodeKind::Array if table.has_arrays => return None,
@@ -168,9 +188,10 @@ fn quick_enum(context: &mut Context<'_>, node: Node, kind: NodeKind, table: &Enu
     })
 }
 
-fn has_string(table: &EnumTable, text: &[u8]) -> bool {
+#[inline]
+fn has_string(table: &EnumTable, head: u64, text: &[u8]) -> bool {
     if table.strings.is_empty() {
-        table.few_strings.iter().any(|known| **known == *text)
+        table.few_strings.iter().any(|known| known.is(head, text))
     } else {
         table.strings.contains(text)
     }
@@ -187,7 +208,9 @@ fn quick_compare(
         return Some(true);
     }
     let text = short_number(context, node)?;
-    Some(holds(context.program.bounds.get(bound as usize)?.compare_text(text)))
+    let bound = context.program.bounds.get(bound as usize)?;
+    let ordering = bound.compare_short(text).unwrap_or_else(|| bound.compare_text(context.tape.raw(node)));
+    Some(holds(ordering))
 }
 
 #[derive(Clone, Copy)]
@@ -205,11 +228,8 @@ impl Length {
     }
 }
 
-/// A code point has one to four bytes, and with an escape up to twelve.
+/// Returns whether the length of a string is within a bound.
 fn quick_length(tape: &Tape, node: Node, kind: NodeKind, bound: Length) -> Option<bool> {
-    if !kind.is_string() {
-        return Some(true);
-    }
     let bytes = tape.raw_length(node);
     let shortest = bytes.div_ceil(if kind == NodeKind::String { 4 } else { 12 });
     if bound.holds(bytes) == bound.holds(shortest) {
@@ -230,9 +250,14 @@ fn count_code_points(text: &[u8]) -> usize {
     text.iter().filter(|byte| *byte & 0xc0 != 0x80).count()
 }
 
-/// Counts children up to `enough`, each of `entries` entries or subtrees.
+/// Counts children up to `enough`, each of `entries` entries or subtrees. Where the number of entries decides, the
+/// result is on the same side of `enough` as the number of children.
 fn count_children(context: &mut Context<'_>, node: Node, entries: u32, enough: u32) -> Option<u32> {
     let (tape, end) = (context.tape, context.tape.end(node));
+    let most = (end.index() - tape.first_child(node).index()) / entries;
+    if most < enough || enough <= 1 {
+        return Some(most);
+    }
     let (mut child, mut count) = (tape.first_child(node), 0);
     while child < end && count < enough {
         if count >= MAX_QUICK_CHILDREN {
@@ -253,7 +278,7 @@ impl Scratch {
     /// Runs a step of an instruction without subschemas, and of `uniqueItems`.
     pub(super) fn step_leaf(&mut self, context: &mut Context<'_>, frame: &mut Frame, instruction: Instruction) -> Step {
         if !std::mem::replace(&mut frame.flag, true)
-            && let Some(holds) = quick(context, frame.node, instruction)
+            && let Some(holds) = quick(context, frame.node, context.tape.kind(frame.node), instruction)
         {
             return verdict(holds);
         }
@@ -350,7 +375,8 @@ impl Scratch {
         let Some(table) = context.program.enums.get(table as usize) else { return Step::Pass };
         if context.tape.kind(node).is_string() {
             let Some(text) = self.text(context, node) else { return Step::Pending };
-            return verdict(has_string(table, text.of(self, context).as_bytes()));
+            let text = text.of(self, context).as_bytes();
+            return verdict(has_string(table, head_of(text), text));
         }
         let mut hasher = match std::mem::take(&mut self.work) {
             LeafWork::Hash(hasher) => hasher,

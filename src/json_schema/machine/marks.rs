@@ -310,7 +310,7 @@ impl Scratch {
             let name = Node::from_index(walk.cursor);
             let is_evaluated = if walk.part == 0 {
                 context.fuel.charge(table.cost(tape.raw_length(name)));
-                members::rule_of(table, tape, name).is_some_and(|rule| rule.block.is_some())
+                table.rule(tape, tape.entry(name)).is_some_and(|rule| rule.block.is_some())
             } else {
                 let pattern = table.patterns.get(walk.part as usize - 1).map_or(0, |(pattern, _)| *pattern);
                 match self.match_pattern(context, name, pattern) {

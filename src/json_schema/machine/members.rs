@@ -8,8 +8,8 @@ use super::{
     violation::Detail,
 };
 use crate::{
-    program::{BlockId, DependencyTable, MemberRule, MembersTable},
-    tape::{Node, NodeKind, Tape},
+    program::{BlockId, DependencyTable, MembersTable},
+    tape::{Node, NodeKind},
 };
 use std::task::Poll;
 
@@ -35,17 +35,6 @@ fn stage(table: &MembersTable, index: u32) -> Stage {
         Some((pattern, block)) => Stage::Pattern(*pattern, *block),
         None if pattern == table.patterns.len() => Stage::Additional,
         None => Stage::Done,
-    }
-}
-
-/// Returns the rule of the name at `name`.
-pub(super) fn rule_of(table: &MembersTable, tape: &Tape, name: Node) -> Option<MemberRule> {
-    match tape.kind(name) {
-        NodeKind::EscapedString if tape.raw_length(name) / 6 <= table.max_name => {
-            table.rule(tape.text(name).as_bytes())
-        }
-        NodeKind::EscapedString => None,
-        _ => table.rule(tape.raw_bytes(name)),
     }
 }
 
@@ -93,7 +82,7 @@ impl Scratch {
             let block = match stage(table, frame.index) {
                 Stage::Properties => {
                     context.fuel.charge(table.cost(tape.raw_length(name)));
-                    let rule = rule_of(table, tape, name);
+                    let rule = table.rule(tape, tape.entry(name));
                     if let Some(rule) = rule.filter(|rule| rule.required != u32::MAX) {
                         frame.count += 1;
                         self.record_required(frame, rule.required);

@@ -98,8 +98,8 @@ impl Scratch {
             return Applied::Verdict(true);
         }
         let compiled = context.program.block(block);
-        if compiled.is_leaf {
-            return match leaf::quick_block(context, node, compiled) {
+        if compiled.summary.is_leaf {
+            return match leaf::quick_block(context, node, &compiled) {
                 Some(true) => Applied::Verdict(true),
                 Some(false) if !collects && !self.gives_reason => Applied::Verdict(false),
                 _ => Applied::Push,

@@ -377,7 +377,7 @@ fn text_of(tape: &Tape, node: Node, max_chars: usize) -> String {
 }
 
 fn listed_strings(table: &EnumTable) -> String {
-    let strings = table.few_strings.iter().chain(&table.strings);
+    let strings = table.few_strings.iter().map(|known| &known.text).chain(&table.strings);
     join(strings.map(|text| quote(&shorten(&String::from_utf8_lossy(text), MAX_QUOTED_CHARS))))
 }
 

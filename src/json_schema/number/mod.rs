@@ -45,10 +45,10 @@ struct ShortDecimal {
 
 impl ShortDecimal {
     #[inline]
-    fn read(text: &str) -> Option<Self> {
-        let (is_negative, unsigned) = match text.as_bytes().split_first() {
+    fn read(text: &[u8]) -> Option<Self> {
+        let (is_negative, unsigned) = match text.split_first() {
             Some((b'-', unsigned)) => (true, unsigned),
-            _ => (false, text.as_bytes()),
+            _ => (false, text),
         };
         if unsigned.is_empty() || unsigned.len() > MAX_SHORT_BYTES {
             return None;
@@ -74,7 +74,7 @@ impl ShortDecimal {
         }
         // Eighteen digits and eighteen places are less than an `i128` holds.
         let places = self.places.max(other.places);
-        let scaled = |number: Self| i128::from(number.digits) * 10_i128.pow(places - number.places);
+        let scaled = |number: Self| i128::from(number.digits) * i128::from(10_i64.pow(places - number.places));
         scaled(self).cmp(&scaled(other))
     }
 }
@@ -118,18 +118,19 @@ impl Bound {
     pub fn from_text(text: &str) -> Self {
         let integer = Decimal::parse(text).to_i64().filter(|integer| integer.unsigned_abs() < 10_u64.pow(18));
         let integer = integer.map(|digits| ShortDecimal { digits, places: 0 });
-        Self { text: text.into(), short: ShortDecimal::read(text).or(integer) }
+        Self { text: text.into(), short: ShortDecimal::read(text.as_bytes()).or(integer) }
     }
 
     /// Compares a number with the bound: `Less` if the number is less.
-    #[inline]
     pub fn compare_text(&self, number_text: &str) -> Ordering {
-        if let Some(bound) = self.short
-            && let Some(number) = ShortDecimal::read(number_text)
-        {
-            return number.compare(bound);
-        }
-        Decimal::parse(number_text).cmp(&Decimal::parse(&self.text))
+        self.compare_short(number_text.as_bytes())
+            .unwrap_or_else(|| Decimal::parse(number_text).cmp(&Decimal::parse(&self.text)))
+    }
+
+    /// As [`compare_text`](Self::compare_text), if both numbers are short decimals without an exponent.
+    #[inline]
+    pub(crate) fn compare_short(&self, number_text: &[u8]) -> Option<Ordering> {
+        Some(ShortDecimal::read(number_text)?.compare(self.short?))
     }
 
     /// Returns the text of the bound.

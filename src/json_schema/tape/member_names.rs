@@ -1,11 +1,13 @@
 //! Finds names that appear twice in one object, in constant time for each name whatever the names are.
 //!
-//! A name becomes a key of 64 bits: short names as they are, long ones as a keyed hash. Two different names of one object
-//! have equal keys with a probability of 2^-63; the text is refused then. The keys of small objects stand in one list; an
+//! A name becomes a key of 64 bits: short names as they are, longer ones as a hash that the process keys. Two different
+//! names of one object have equal keys with a probability of about 2^-63; the text is refused then. The keys of small objects stand in one list; an
 //! object of more names has a hash table, whose slots depend on the random key of the process.
 
+use super::head_of;
+use foldhash::{SharedSeed, quality::SeedableRandomState};
 use siphasher::sip::SipHasher13;
-use std::hash::Hasher;
+use std::hash::{BuildHasher as _, Hasher};
 
 /// Names of an object beyond which it has a hash table.
 const MAX_LISTED: usize = 16;
@@ -17,6 +19,8 @@ pub(super) const SLOTS_PER_STEP: usize = 128;
 const CLEARED_SLOTS: usize = 2048;
 /// Maximum length of a name that is its own key.
 const MAX_PACKED: usize = 7;
+/// Maximum length of a name whose key is a fast hash. Whoever finds two names with the same key has his own text refused.
+const MAX_FOLDED: usize = 64;
 
 /// Whether a name is new in its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,7 @@ pub(super) enum NameInsert {
 #[derive(Debug)]
 pub(super) struct OpenNames {
     keys: SlotKeys,
+    folded: SeedableRandomState,
     listed: Vec<u64>,
     tables: Vec<NameTable>,
 }
@@ -61,7 +66,8 @@ struct NameTable {
 impl OpenNames {
     pub(super) fn new() -> Self {
         let (first, second) = crate::value_hash::process_key();
-        Self { keys: SlotKeys(first, second), listed: Vec::new(), tables: Vec::new() }
+        let folded = SeedableRandomState::with_seed(first, SharedSeed::global_random());
+        Self { keys: SlotKeys(first, second), folded, listed: Vec::new(), tables: Vec::new() }
     }
 
     pub(super) fn hasher(&self) -> SipHasher13 {
@@ -71,16 +77,22 @@ impl OpenNames {
     /// Returns the key of a decoded name.
     #[inline]
     pub(super) fn key(&self, name: &[u8]) -> u64 {
-        if name.len() > MAX_PACKED {
-            let mut hasher = self.hasher();
-            hasher.write(name);
-            return Self::hashed_key(&hasher);
+        match name.len() {
+            length @ 0..=MAX_PACKED => head_of(name) | ((length as u64 + 1) << 56),
+            ..=MAX_FOLDED => {
+                let mut hasher = self.folded.build_hasher();
+                hasher.write(name);
+                hasher.finish() | 1 << 63
+            }
+            _ => {
+                let mut hasher = self.hasher();
+                hasher.write(name);
+                Self::hashed_key(&hasher)
+            }
         }
-        let bytes = name.iter().fold(0, |packed, byte| (packed << 8) | u64::from(*byte));
-        bytes | ((name.len() as u64 + 1) << 56)
     }
 
-    /// Returns the key of a name of more than 7 bytes that was written into a hasher.
+    /// Returns the key of a name of more than [`MAX_FOLDED`] bytes that was written into a hasher.
     pub(super) fn hashed_key(hasher: &SipHasher13) -> u64 {
         hasher.finish() | (1 << 63)
     }
@@ -108,6 +120,9 @@ impl OpenNames {
             return NameInsert::Duplicate;
         }
         if listed.len() < MAX_LISTED {
+            if self.listed.capacity() == 0 {
+                self.listed.reserve(MAX_LISTED);
+            }
             self.listed.push(key);
             return NameInsert::New;
         }

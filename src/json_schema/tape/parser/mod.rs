@@ -6,12 +6,10 @@ mod failure;
 mod tokens;
 
 use super::{
-    MAX_DEPTH, MAX_TEXT_BYTES, Tape, TapeBounds, TapeError,
+    Entry, MAX_DEPTH, MAX_TEXT_BYTES, Tape, TapeBounds, TapeError,
     error::{LinePosition, SyntaxError},
-    length_of,
     member_names::{NameInsert, NameScope, OpenNames, SLOTS_PER_STEP},
     number_scanner::{NumberScan, NumberScanner},
-    offset_of,
     text_decoder::{DECODED_BYTES_PER_UNIT, TextPart, TextParts, block_at},
 };
 use crate::fuel::Fuel;
@@ -79,16 +77,16 @@ enum ParserState {
     /// The name must be hashed.
     HashName,
     /// The key of a name is inserted, which may need a larger table.
-    InsertName(u64),
+    InsertName,
     /// The table is growing; the key follows.
-    GrowTable(u64),
+    GrowTable,
 }
 
 impl ParserState {
     /// Returns whether there is work for a name before the text goes on.
     #[inline]
     fn is_work(self) -> bool {
-        matches!(self, Self::HashName | Self::InsertName(_) | Self::GrowTable(_))
+        matches!(self, Self::HashName | Self::InsertName | Self::GrowTable)
     }
 }
 
@@ -126,9 +124,9 @@ enum ReadResult {
 #[derive(Debug)]
 pub struct TapeParser {
     text: Bytes,
-    entries: Vec<u64>,
+    entries: Vec<Entry>,
     /// A list that takes over the entries, and how many it has: its capacity is larger, or exact at the end.
-    next_entries: Option<Vec<u64>>,
+    next_entries: Option<Vec<Entry>>,
     is_complete: bool,
     max_depth: usize,
     checked_utf8: usize,
@@ -142,6 +140,8 @@ pub struct TapeParser {
     string: OpenString,
     number: NumberScanner,
     name_hash: Option<NameHash>,
+    /// The key of the name that is inserted.
+    name_key: u64,
     frame: EnclosingValue,
     parents: Vec<EnclosingValue>,
     names: OpenNames,
@@ -174,6 +174,7 @@ impl TapeParser {
             string: OpenString::default(),
             number: NumberScanner::new(0),
             name_hash: None,
+            name_key: 0,
             frame: root,
             parents: Vec::new(),
             names: OpenNames::new(),
@@ -195,7 +196,7 @@ impl TapeParser {
     /// Returns the bytes of memory that the parser has now, beside the text.
     pub fn memory(&self) -> usize {
         let next = self.next_entries.as_ref().map_or(0, Vec::capacity);
-        (self.entries.capacity() + next) * size_of::<u64>()
+        (self.entries.capacity() + next) * size_of::<Entry>()
             + self.parents.capacity() * size_of::<EnclosingValue>()
             + self.names.memory()
     }
@@ -300,7 +301,7 @@ impl TapeParser {
         match self.names.insert(&mut self.frame.names, key) {
             NameInsert::New => self.state = ParserState::Colon,
             NameInsert::Duplicate => return Err(self.fail_duplicate(text)),
-            NameInsert::Full => self.state = ParserState::GrowTable(key),
+            NameInsert::Full => (self.state, self.name_key) = (ParserState::GrowTable, key),
         }
         Ok(())
     }
@@ -311,15 +312,15 @@ impl TapeParser {
             ParserState::HashName => {
                 if let Some(key) = self.hash_name(text, fuel) {
                     self.name_hash = None;
-                    self.state = ParserState::InsertName(key);
+                    (self.state, self.name_key) = (ParserState::InsertName, key);
                 }
                 Ok(())
             }
-            ParserState::InsertName(key) => self.insert_name(text, key),
-            ParserState::GrowTable(key) => {
+            ParserState::InsertName => self.insert_name(text, self.name_key),
+            ParserState::GrowTable => {
                 fuel.charge(SLOTS_PER_STEP as u64 * UNITS_PER_MOVED_SLOT);
                 if self.names.grow() {
-                    self.state = ParserState::InsertName(key);
+                    self.state = ParserState::InsertName;
                 }
                 Ok(())
             }
@@ -374,7 +375,7 @@ impl TapeParser {
     }
 }
 
-fn name_text<'a>(text: &'a [u8], entries: &[u64], name: u32) -> &'a [u8] {
+fn name_text<'a>(text: &'a [u8], entries: &[Entry], name: u32) -> &'a [u8] {
     let entry = entries.get(name as usize).copied().unwrap_or_default();
-    text.get(offset_of(entry)..offset_of(entry) + length_of(entry)).unwrap_or_default()
+    text.get(entry.offset()..entry.offset() + entry.length()).unwrap_or_default()
 }

@@ -9,12 +9,10 @@ use super::{
 use crate::{
     fuel::Fuel,
     tape::{
-        NodeKind,
+        Entry, NodeKind,
         error::SyntaxError,
-        kind_of,
         member_names::NameScope,
         number_scanner::{NumberScan, NumberScanner},
-        offset_of, pack_entry,
         string_scanner::{StringScan, scan_string},
     },
 };
@@ -41,18 +39,13 @@ impl TapeParser {
                 (self.at, self.state) = (at, state);
                 return Ok(ReadResult::Bytes);
             };
-            match byte {
-                b' ' | b'\n' | b'\t' | b'\r' => at += 1,
-                b',' if state == ParserState::AfterItem => (at, state) = (at + 1, ParserState::Value),
-                b',' if state == ParserState::AfterMember => (at, state) = (at + 1, ParserState::Name),
-                b':' if state == ParserState::Colon => (at, state) = (at + 1, ParserState::Value),
-                b'"' if matches!(
-                    state,
-                    ParserState::Value | ParserState::FirstItem | ParserState::FirstName | ParserState::Name
-                ) =>
-                {
-                    let is_name = matches!(state, ParserState::FirstName | ParserState::Name);
-                    self.string = OpenString { start: at + 1, is_name, is_escaped: false };
+            if matches!(byte, b' ' | b'\n' | b'\t' | b'\r') {
+                at += 1;
+                continue;
+            }
+            match (state, byte) {
+                (ParserState::FirstName | ParserState::Name, b'"') => {
+                    self.string = OpenString { start: at + 1, is_name: true, is_escaped: false };
                     if !self.scan_string(text, at + 1, fuel)? {
                         return Ok(ReadResult::Bytes);
                     }
@@ -60,10 +53,26 @@ impl TapeParser {
                     if state.is_work() {
                         return Ok(ReadResult::Work);
                     }
+                    // Mostly the colon follows at once.
+                    if state == ParserState::Colon && window.get(at) == Some(&b':') {
+                        (at, state) = (at + 1, ParserState::Value);
+                    }
                 }
-                b'0'..=b'9' | b'-' if matches!(state, ParserState::Value | ParserState::FirstItem) => {
+                (ParserState::Colon, b':') => (at, state) = (at + 1, ParserState::Value),
+                (ParserState::AfterMember, b',') => (at, state) = (at + 1, ParserState::Name),
+                (ParserState::AfterItem, b',') => (at, state) = (at + 1, ParserState::Value),
+                (ParserState::FirstName | ParserState::AfterMember, b'}')
+                | (ParserState::FirstItem | ParserState::AfterItem, b']') => (at, state) = (at + 1, self.close()),
+                (ParserState::Value | ParserState::FirstItem, b'"') => {
+                    self.string = OpenString { start: at + 1, is_name: false, is_escaped: false };
+                    if !self.scan_string(text, at + 1, fuel)? {
+                        return Ok(ReadResult::Bytes);
+                    }
+                    (at, state) = (self.at, self.state);
+                }
+                (ParserState::Value | ParserState::FirstItem, b'0'..=b'9' | b'-') => {
                     if let Some(end) = integer_end(window, at, byte) {
-                        self.entries.push(pack_entry(at, NodeKind::Integer, end - at));
+                        self.entries.push(Entry::new(at, NodeKind::Integer, end - at));
                         (at, state) = (end, self.end_value());
                         continue;
                     }
@@ -74,19 +83,13 @@ impl TapeParser {
                     }
                     (at, state) = (self.at, self.state);
                 }
-                b'[' | b'{' if matches!(state, ParserState::Value | ParserState::FirstItem) => {
+                (ParserState::Value | ParserState::FirstItem, b'[' | b'{') => {
                     fuel.charge(CONTAINER_UNITS);
                     (self.at, self.state) = (at, state);
                     state = self.open(text, byte)?;
                     at += 1;
                 }
-                b']' if matches!(state, ParserState::FirstItem | ParserState::AfterItem) => {
-                    (at, state) = (at + 1, self.close())
-                }
-                b'}' if matches!(state, ParserState::FirstName | ParserState::AfterMember) => {
-                    (at, state) = (at + 1, self.close())
-                }
-                b'n' | b't' | b'f' if matches!(state, ParserState::Value | ParserState::FirstItem) => {
+                (ParserState::Value | ParserState::FirstItem, b'n' | b't' | b'f') => {
                     (self.at, self.state) = (at, state);
                     (at, state) = self.read_literal(text, byte)?;
                 }
@@ -114,7 +117,7 @@ impl TapeParser {
     /// Adds the number that has ended.
     pub(super) fn end_number(&mut self, end: usize) {
         let kind = if self.number.is_integer() { NodeKind::Integer } else { NodeKind::Number };
-        self.entries.push(pack_entry(self.number.start, kind, end - self.number.start));
+        self.entries.push(Entry::new(self.number.start, kind, end - self.number.start));
         self.at = end;
         self.state = self.end_value();
     }
@@ -143,7 +146,7 @@ impl TapeParser {
         let OpenString { start, is_name, is_escaped } = self.string;
         let kind = if is_escaped { NodeKind::EscapedString } else { NodeKind::String };
         let length = quote - start;
-        self.entries.push(pack_entry(start, kind, length));
+        self.entries.push(Entry::new(start, kind, length));
         self.at = quote + 1;
         if self.plain_block {
             // What follows in this block is no longer the content of a string.
@@ -181,7 +184,7 @@ impl TapeParser {
             };
             return Err(self.fail(text, error, end));
         }
-        self.entries.push(pack_entry(self.at, kind, letters.len()));
+        self.entries.push(Entry::new(self.at, kind, letters.len()));
         Ok((self.at + letters.len(), self.end_value()))
     }
 
@@ -197,7 +200,7 @@ impl TapeParser {
             (EnclosingKind::Array, NodeKind::Array, ParserState::FirstItem, NameScope::default())
         };
         self.frame = EnclosingValue { kind, entry: self.entries.len() as u32, count: 0, name: NO_NAME, names };
-        self.entries.push(pack_entry(self.at, node, 1));
+        self.entries.push(Entry::new(self.at, node, 1));
         Ok(state)
     }
 
@@ -205,7 +208,7 @@ impl TapeParser {
     fn close(&mut self) -> ParserState {
         let size = self.entries.len() - self.frame.entry as usize;
         if let Some(entry) = self.entries.get_mut(self.frame.entry as usize) {
-            *entry = pack_entry(offset_of(*entry), kind_of(*entry), size);
+            *entry = Entry::new(entry.offset(), entry.kind(), size);
         }
         if self.frame.kind == EnclosingKind::Object {
             self.names.close(self.frame.names);
