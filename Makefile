@@ -7,7 +7,7 @@ BUILD_NEEDS := cmake gcc g++ make curl
 TEST_NEEDS := $(BUILD_NEEDS) chromium node=nodejs npm promtool=prometheus h2load=nghttp2-client initdb=postgresql mosquitto haproxy nginx valgrind python3 pip3=python3-pip openssl \
     strace ip=iproute2 systemd-analyze=systemd redis-server redis-sentinel faketime
 
-# `make test` tests the gateway; `make check` tests the whole workspace.
+# `make test` tests the gateway and its validator; `make check` tests the load test, too.
 PACKAGES ?=
 
 # nextest runs each test in a process of its own and ends one that hangs. Where it is not installed, cargo's own runner
@@ -97,11 +97,13 @@ counts:
 	$(CARGO) build --locked --release --package gatepost --package gatepost-loadtest
 	$(COUNT) --check tests/data/counts.json $(ARGS)
 
-# Times single steps of a call, in nanoseconds. BENCH=token selects the steps with this word in their names.
+# Times single steps of a call, in nanoseconds, and checks of small calls beside other validators. BENCH=token selects the
+# steps with this word in their names.
 BENCH ?=
 bench:
 	@tests/setup $(BUILD_NEEDS)
 	$(CARGO) bench --locked --package gatepost-loadtest --bench steps -- $(BENCH)
+	$(CARGO) bench --locked --package gatepost-json-schema --bench small_calls
 
 # Updates the record for both builds, after a change that is meant to cost more or less.
 renew-counts:

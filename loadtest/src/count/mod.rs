@@ -15,6 +15,8 @@ use std::path::PathBuf;
 /// How much more a cached token may cost than an API key, as a share.
 const MAX_TOKEN_EXCESS: f64 = 0.05;
 
+const RELEASE_PROFILE: &str = "release";
+
 /// What to count.
 #[derive(clap::Args)]
 pub(crate) struct CountArgs {
@@ -24,7 +26,7 @@ pub(crate) struct CountArgs {
     #[arg(long, default_value_t = 500)]
     calls: u32,
     /// The cargo profile of the build, which is part of its name in the record.
-    #[arg(long, default_value = "release")]
+    #[arg(long, default_value = RELEASE_PROFILE)]
     profile: String,
     /// Keep callgrind's dumps in this new folder, for `callgrind_annotate`: three for each case, numbered
     /// in order.
@@ -57,7 +59,11 @@ pub(crate) fn run(args: &CountArgs) -> anyhow::Result<()> {
     if let Some(file) = &args.check {
         InstructionRecord::read(file)?.check(&build, counts)?;
     }
-    instruction_record::check_token_cost(counts, MAX_TOKEN_EXCESS)
+    // A build without optimisations spends most of a token's cost where an optimised one spends nothing.
+    if args.profile == RELEASE_PROFILE {
+        instruction_record::check_token_cost(counts, MAX_TOKEN_EXCESS)?;
+    }
+    Ok(())
 }
 
 /// Formats a row for each case, with the count of each build and its ratio to the first build's.

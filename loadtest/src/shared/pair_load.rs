@@ -52,7 +52,7 @@ impl PairLoad<'_> {
                 address: gateway.process.address,
                 keys: self.setup.keys.iter().take(self.callers).cloned().collect(),
                 agents: self.setup.agents,
-                random: number * 0x9e37_79b9_7f4a_7c15,
+                random: u64::wrapping_mul(number, 0x9e37_79b9_7f4a_7c15),
                 period,
             };
             std::thread::spawn(move || connection.call_until(end))

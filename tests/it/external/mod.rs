@@ -17,7 +17,6 @@ mod counts;
 mod doctor_servers;
 mod full_disk;
 mod helm;
-mod json_schema_suite;
 mod matrix_agents;
 mod metrics_page;
 mod mqtt_agents;
