@@ -88,7 +88,10 @@ async fn with_operators_pages_lead_to_the_login_and_the_interface_requires_a_cre
     ] {
         assert_eq!(with_key(caller, method, path).await.status, status, "{caller} {method} {path}");
     }
-    assert!(gate.read_file("audit.log").contains(r#""actor":"key:bob","action":"source_refreshed""#));
+    eventually("the refusal is recorded", async || {
+        gate.read_file("audit.log").contains(r#""actor":"key:bob","action":"source_refreshed""#)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -279,6 +282,43 @@ async fn a_secret_of_the_login_that_cannot_be_loaded_keeps_the_configuration() {
     })
     .await;
     Browser::logged_in(&gate, "alice").await.page("/console").await;
+}
+
+#[tokio::test]
+async fn refused_logins_without_end_take_neither_threads_nor_the_disk_of_the_audit_log() {
+    let gate = started().await;
+    let status_of_process = || std::fs::read_to_string(format!("/proc/{}/status", gate.child.id())).unwrap();
+    let threads = || {
+        let status = status_of_process();
+        let line = status.lines().find_map(|line| line.strip_prefix("Threads:")).unwrap();
+        line.trim().parse::<usize>().unwrap()
+    };
+    let (threads_before, memory_before) = (threads(), gate.peak_memory());
+    let lines_before = gate.read_file("audit.log").lines().count();
+    // Nobody can write the log meanwhile: what waits for it would stay.
+    let head = std::fs::File::open(gate.folder().join("audit.log.head")).unwrap();
+    head.lock_shared().unwrap();
+    let clients = (0..20).map(|_| {
+        let browser = Browser::new(&gate);
+        async move {
+            for _ in 0..100 {
+                let request = browser.request("POST", "/console/login").form(&[("key", "gp_nothing")]);
+                assert_eq!(send(request).await.status, 401);
+            }
+        }
+    });
+    futures_util::future::join_all(clients).await;
+    let (threads_after, memory_after) = (threads(), gate.peak_memory());
+    assert!(threads_after < threads_before + 20, "{threads_before} threads before, {threads_after} after");
+    assert!(memory_after < memory_before + 50, "{memory_before} MiB before, {memory_after} MiB after");
+    drop(head);
+    eventually("refusals are recorded", async || gate.read_file("audit.log").lines().count() > lines_before).await;
+    let omitted = gate.metric("gatepost_audit_entries_total{result=\"omitted\"}").await.unwrap();
+    assert!(omitted > 1_500.0, "{omitted}");
+    let text = gate.read_file("audit.log");
+    assert!(text.lines().count() < lines_before + 500 && text.len() < 200 << 10, "{} bytes", text.len());
+    Browser::logged_in(&gate, "alice").await;
+    eventually("a login is recorded", async || gate.read_file("audit.log").contains(r#""actor":"key:alice""#)).await;
 }
 
 #[tokio::test]
