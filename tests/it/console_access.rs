@@ -4,6 +4,7 @@
 use crate::support::{
     agent::{Agent, Step, http_response, write},
     browser::{Browser, operators},
+    closed_port::ClosedPort,
     eventually,
     gateway::{Gateway, GatewayBuilder, gatepost_command, gateway, send},
     issuer::TokenIssuer,
@@ -277,11 +278,47 @@ async fn a_secret_of_the_login_that_cannot_be_loaded_keeps_the_configuration() {
         "  access:\n    url: http://127.0.0.1:1\n    login: {issuer: 'http://127.0.0.1:1', client_id: x, client_secret: 'env:GATEPOST_NO_SUCH_SECRET'}\n    roles:\n",
     );
     gate.write_file("gatepost.yaml", &broken);
+    eventually("the configuration is refused", async || gate.admin_page("/readyz").await.text().contains("rejected"))
+        .await;
+    let mut alice = Browser::logged_in(&gate, "alice").await;
+    alice.page("/console").await;
+    assert!(alice.get("/readyz").await.text().contains("admin.access.login"));
+}
+
+#[tokio::test]
+async fn readyz_shows_codes_to_those_without_a_role_and_details_to_operators() {
+    let source = ClosedPort::new();
+    let url = format!("http://{}/internal-registry", source.address);
+    let sources = format!("agents:\n  sources:\n    - agents.json\n    - {{kind: aidip, url: '{url}', name: hr}}\n");
+    let gate = with_operators().section(&sources).start().await;
+    gate.write_file("agents.json", r#"[{"id": "bad id"}]"#);
+    let config = gate.read_file("gatepost.yaml");
+    gate.write_file("gatepost.yaml", &format!("{config}limits: {{per_caller: hunter2}}\n"));
+    let with_key = async |key: &str| {
+        let request = Browser::new(&gate).request("GET", "/readyz").header("x-api-key", key);
+        send(request).await
+    };
     eventually("the configuration is refused", async || {
-        gate.admin_page("/readyz").await.text().contains("admin.access.login")
+        let text = with_key(gate.key("carol")).await.text();
+        text.contains("hunter2") && text.contains("internal-registry") && text.contains("\"rejected\":1")
     })
     .await;
-    Browser::logged_in(&gate, "alice").await.page("/console").await;
+    let codes = json!({
+        "ready": false,
+        "reasons": ["sources_not_read"],
+        "warnings": ["config_rejected", "documents_rejected"],
+    });
+    let anonymous = gate.admin_page("/readyz").await;
+    assert_eq!((anonymous.status, anonymous.json()), (503, codes.clone()));
+    let mut with_ended_session = Browser::new(&gate);
+    with_ended_session.set_cookie("gatepost_console=ended");
+    assert_eq!(with_ended_session.get("/readyz").await.json(), codes);
+    for key in [gate.key("dora"), gate.key("team-a"), "gp_nothing", ""] {
+        let response = with_key(key).await;
+        assert_eq!((response.status, response.json()), (503, codes.clone()), "{key}");
+    }
+    let mut bob = Browser::logged_in(&gate, "bob").await;
+    assert!(bob.get("/readyz").await.text().contains("source hr was not read yet"));
 }
 
 #[tokio::test]

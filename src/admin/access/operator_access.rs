@@ -227,6 +227,20 @@ impl OperatorAccess {
         }
     }
 
+    /// Returns the operator of a request that others may make too. A request without a credential, such as that of a probe,
+    /// waits for nothing.
+    pub(super) async fn recognize(&self, source: RequestSource<'_>) -> Option<Operator> {
+        let in_force = self.in_force();
+        let sends_credential = || {
+            ConsoleCookie::Session.value_in(source.headers, in_force.is_secure()).is_some()
+                || self.state.credential_headers().iter().any(|name| source.headers.contains_key(name))
+        };
+        if in_force.requires_login() && !sends_credential() {
+            return None;
+        }
+        self.identify(source).await.ok().map(|identified| identified.operator)
+    }
+
     async fn identify_by_session(
         &self,
         token: &str,
