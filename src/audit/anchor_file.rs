@@ -3,7 +3,7 @@
 
 use super::{
     audit_line::{ChainPosition, has_successor},
-    head_file::{open_log_file, read_record, write_record},
+    head_file::{open_log_file, read_json_file, write_json_file},
 };
 use serde::{Deserialize, Serialize};
 use std::{
@@ -12,7 +12,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The files of a log that are not its lines.
+/// Where a log is.
 #[derive(Clone, Debug)]
 pub(super) struct LogFiles {
     /// The current file of the log.
@@ -63,7 +63,7 @@ impl AnchorFile {
     pub(super) fn set(&mut self, head: ChainPosition, checkpoint: Option<SignedPosition>) -> io::Result<()> {
         let former = self.anchor.take().and_then(|anchor| anchor.checkpoint);
         let anchor = Anchor { head, checkpoint: checkpoint.or(former) };
-        write_record(&self.file, &anchor)?;
+        write_json_file(&self.file, &anchor)?;
         self.anchor = Some(anchor);
         Ok(())
     }
@@ -79,6 +79,6 @@ pub(super) fn read_anchor(path: &Path) -> Result<Anchor, String> {
 }
 
 fn read_anchor_of(file: &File) -> Option<Anchor> {
-    let anchor: Option<Anchor> = read_record(file);
+    let anchor: Option<Anchor> = read_json_file(file);
     anchor.filter(|anchor| has_successor(anchor.head.sequence))
 }

@@ -105,7 +105,7 @@ impl AuditLog {
             refusals: Mutex::new(RefusalQueue::new(config)),
         };
         LockedLog::open(&log.files, None, LOCK_TIMEOUT)
-            .map(|mut locked| locked.restore_records())
+            .map(|mut locked| locked.restore_head_and_anchor())
             .map_err(|why| vec![format!("file: {} cannot be written ({why})", log.files.log.display())])?;
         Ok(log)
     }

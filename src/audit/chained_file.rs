@@ -76,14 +76,14 @@ impl<'a> LockedLog<'a> {
 
     /// Writes the head and the anchor of a log with lines where they are missing or broken: the log is from a time without
     /// them, or they were removed.
-    pub(super) fn restore_records(&mut self) {
+    pub(super) fn restore_head_and_anchor(&mut self) {
         let has_anchor = self.anchor.as_ref().is_none_or(|anchor| anchor.anchor.is_some());
         if self.position.sequence == 0 || (self.head.position.is_some() && has_anchor) {
             return;
         }
         let (file, line) = (self.path.display(), self.position.sequence);
         tracing::warn!(%file, line, "head or anchor of the audit log was missing or broken, and is written anew: lines after this one may have been removed");
-        self.write_records();
+        self.write_head_and_anchor();
     }
 
     /// Returns the position of the last line.
@@ -139,11 +139,11 @@ impl<'a> LockedLog<'a> {
     /// The disk did not take the lines.
     pub(super) fn commit(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
-        self.write_records();
+        self.write_head_and_anchor();
         Ok(())
     }
 
-    fn write_records(&mut self) {
+    fn write_head_and_anchor(&mut self) {
         if let Err(why) = self.head.set_position(self.position.clone()) {
             tracing::warn!(error = %why, "head of the audit log not written: the next entry writes it");
         }

@@ -18,7 +18,7 @@ use std::{
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(5);
 /// Maximum bytes of a head or an anchor.
-const MAX_RECORD_BYTES: u64 = 8 << 10;
+const MAX_JSON_FILE_BYTES: u64 = 8 << 10;
 
 /// Returns the path of the head of a log.
 pub(super) fn head_path(log: &Path) -> PathBuf {
@@ -62,7 +62,7 @@ impl LockedHead {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn set_position(&mut self, position: ChainPosition) -> io::Result<()> {
-        write_record(&self.file, &position)?;
+        write_json_file(&self.file, &position)?;
         self.position = Some(position);
         Ok(())
     }
@@ -84,14 +84,14 @@ pub(super) fn with_position_of<T>(log: &Path, read: impl FnOnce(Option<ChainPosi
 }
 
 fn read_position(file: &File) -> Option<ChainPosition> {
-    let position: Option<ChainPosition> = read_record(file);
+    let position: Option<ChainPosition> = read_json_file(file);
     position.filter(|position| has_successor(position.sequence))
 }
 
 /// Reads a small file with one JSON object; `None` if it is empty or broken.
-pub(super) fn read_record<T: DeserializeOwned>(mut file: &File) -> Option<T> {
+pub(super) fn read_json_file<T: DeserializeOwned>(mut file: &File) -> Option<T> {
     let mut text = String::new();
-    file.by_ref().take(MAX_RECORD_BYTES).read_to_string(&mut text).ok()?;
+    file.by_ref().take(MAX_JSON_FILE_BYTES).read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
 
@@ -99,8 +99,8 @@ pub(super) fn read_record<T: DeserializeOwned>(mut file: &File) -> Option<T> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub(super) fn write_record(file: &File, record: &impl Serialize) -> io::Result<()> {
-    let text = format!("{}\n", serde_json::to_string(record)?);
+pub(super) fn write_json_file(file: &File, content: &impl Serialize) -> io::Result<()> {
+    let text = format!("{}\n", serde_json::to_string(content)?);
     file.write_all_at(text.as_bytes(), 0)?;
     file.set_len(text.len() as u64)
 }

@@ -151,8 +151,9 @@ fn r8_files_without_the_current_one_are_not_valid_unless_their_last_line_is_know
     let last = log.0.verify().unwrap().last;
     let renamed = log.0.folder.path().join("audit.log.000000000001");
     fs::rename(log.0.path(), &renamed).unwrap();
-    let verify =
-        |known_line| ChainVerification { known_line, ..ChainVerification::default() }.verify(&[renamed.clone()]);
+    let verify = |known_line| {
+        ChainVerification { known_line, ..ChainVerification::default() }.verify(std::slice::from_ref(&renamed))
+    };
     let problem = verify(None).unwrap_err();
     assert!(problem.contains("the current file is not named"), "{problem}");
     assert_eq!(verify(Some(last)).unwrap().lines, 2);
