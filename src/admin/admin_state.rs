@@ -126,13 +126,29 @@ pub struct GatewayHealth {
 }
 
 impl GatewayHealth {
-    /// Returns the codes of the services that cannot be used, each once. They name nothing, because a probe shows them to
-    /// callers without a role.
+    /// Returns the codes of what operators should look at, each once. They name nothing, because a probe shows them to
+    /// clients without a role.
     pub fn warning_codes(&self) -> Vec<&'static str> {
         let mut codes: Vec<&str> = self.outages.iter().map(Outage::code).collect();
+        let conditions = [
+            (self.config_error.is_some(), "config_rejected"),
+            (self.rejected_documents > 0, "documents_rejected"),
+            (!self.problems.is_empty(), "sources_unreadable"),
+        ];
+        codes.extend(conditions.into_iter().filter(|(applies, _)| *applies).map(|(_, code)| code));
         codes.sort_unstable();
         codes.dedup();
         codes
+    }
+
+    /// Returns the codes of why the gateway is not ready for calls, as [`GatewayHealth::warning_codes`] does.
+    pub fn not_ready_codes(&self) -> Vec<&'static str> {
+        let conditions = [
+            (self.draining, "draining"),
+            (self.agents.is_none(), "agents_not_loaded"),
+            (!self.awaited_sources.is_empty(), "sources_not_read"),
+        ];
+        conditions.into_iter().filter(|(applies, _)| *applies).map(|(_, code)| code).collect()
     }
 
     /// Returns why the gateway is not ready for calls. A rejected configuration is no reason, because the previous

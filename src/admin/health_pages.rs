@@ -4,22 +4,17 @@
 use super::{
     admin_state::{AdminState, GatewayHealth},
     page_response::error_response,
-    status_pages::{add_common_headers, liveness, method_not_allowed, metrics_response, render_metrics},
+    status_pages::{
+        add_common_headers, liveness, method_not_allowed, metrics_response, readiness_response, render_metrics,
+    },
 };
 use crate::{
     fault::{Fault, FaultCode},
     telemetry::{ExpositionFormat, Metrics},
 };
 use axum::{
-    Json, Router,
-    body::Bytes,
-    extract::State,
-    http::{HeaderMap, StatusCode},
-    middleware::from_fn,
-    response::{IntoResponse, Response},
-    routing::get,
+    Router, body::Bytes, extract::State, http::HeaderMap, middleware::from_fn, response::Response, routing::get,
 };
-use serde::Serialize;
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -81,22 +76,7 @@ async fn livez(State(context): State<HealthContext>) -> Response {
     liveness(&context.calls).await
 }
 
-#[derive(Serialize)]
-struct Readiness {
-    ready: bool,
-    reasons: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<&'static str>,
-}
-
-fn readiness_response(health: &GatewayHealth) -> Response {
-    let (reasons, warnings) = (health.not_ready_reasons(), health.warning_codes());
-    let ready = reasons.is_empty();
-    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready, reasons, warnings })).into_response()
-}
-
-/// Answers the readiness probe: 200 if the gateway accepts calls, 503 with the reasons if not.
+/// Answers the readiness probe: 200 if the gateway accepts calls, 503 with the codes of the reasons if not.
 async fn readyz(State(context): State<HealthContext>) -> Response {
     readiness_response(&context.state.health())
 }

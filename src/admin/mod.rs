@@ -33,7 +33,7 @@ pub use health_pages::HealthService;
 pub use recorded_change::{ChangeAuthor, ChangeResult, make_recorded_change};
 
 use crate::{audit::AuditAction, telemetry::Metrics, web_page::StaticAsset};
-use access::{ApiGuard, login_router, logout_router, require_operator_page, require_role_for_api};
+use access::{ApiGuard, login_router, logout_router, recognize_operator, require_operator_page, require_role_for_api};
 use admin_context::AdminContext;
 use audit_middleware::{ChangingRoute, record_change};
 use axum::{
@@ -153,10 +153,11 @@ fn build_router(context: AdminContext, access: &Arc<OperatorAccess>) -> Router {
         .route("/explain", explain)
         .route("/explain/{id}", get(explain_pages::find_decisions))
         .route_layer(guard(OperatorRole::Operator));
+    let readyz = get(status_pages::readyz).route_layer(from_fn_with_state(Arc::clone(access), recognize_operator));
     Router::new()
         .route("/metrics", get(status_pages::metrics))
         .route("/healthz", get(status_pages::healthz))
-        .route("/readyz", get(status_pages::readyz))
+        .route("/readyz", readyz)
         .merge(guarded)
         .merge(for_admins)
         .with_state(context)

@@ -1,7 +1,7 @@
 //! Changes by operators and programs over the admin listener, as the audit log records them: who makes a change, from
 //! where, and how it ended. The JSON interface and the console record their changes here.
 
-use super::{access::Operator, bounded_listener::ClientAddress, page_response::run_blocking};
+use super::{access::Operator, bounded_listener::ClientAddress};
 use crate::audit::{AuditAction, AuditEntry, AuditLog};
 use axum::{
     extract::FromRequestParts,
@@ -79,7 +79,7 @@ pub async fn make_recorded_change<T: Send + 'static>(
             ChangeResult::NothingChanged => return outcome,
             ChangeResult::Refused(why) => entry.refused(why),
         };
-        run_blocking(move || log.record_limited(entry)).await;
+        log.record_in_background(entry).await;
         outcome
     });
     ended.await.ok()

@@ -2,6 +2,7 @@
 //! threads, so that they do not delay calls.
 
 use super::{
+    access::Operator,
     admin_context::AdminContext,
     admin_state::{AgentRow, GatewayHealth, RejectedDocument, SourceRow},
     page_response::{error_response, run_blocking},
@@ -11,7 +12,7 @@ use crate::{
     telemetry::{ExpositionFormat, Metrics},
 };
 use axum::{
-    Json,
+    Extension, Json,
     extract::{Query, Request, State, rejection::QueryRejection},
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
     middleware::Next,
@@ -68,6 +69,24 @@ pub(super) async fn liveness(calls: &Handle) -> Response {
 }
 
 #[derive(Serialize)]
+struct Readiness {
+    ready: bool,
+    reasons: Vec<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<&'static str>,
+}
+
+/// Returns the response of a readiness probe to clients without a role: codes, which name neither sources nor files nor
+/// values of the configuration.
+pub(super) fn readiness_response(health: &GatewayHealth) -> Response {
+    let (reasons, warnings) = (health.not_ready_codes(), health.warning_codes());
+    let ready = reasons.is_empty();
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(Readiness { ready, reasons, warnings })).into_response()
+}
+
+/// What operators see.
+#[derive(Serialize)]
 struct ReadinessReport {
     ready: bool,
     reasons: Vec<String>,
@@ -84,9 +103,12 @@ struct ReadinessReport {
     sources: Vec<SourceRow>,
 }
 
-/// Answers the readiness probe: 200 if the gateway accepts calls, 503 if not.
-pub(super) async fn readyz(State(context): State<AdminContext>) -> Response {
+/// Answers the readiness probe: 200 if the gateway accepts calls, 503 if not. Only operators see more than codes.
+pub(super) async fn readyz(State(context): State<AdminContext>, operator: Option<Extension<Operator>>) -> Response {
     let health = context.state.health();
+    if operator.is_none() {
+        return readiness_response(&health);
+    }
     let (reasons, warnings) = (health.not_ready_reasons(), health.warning_codes());
     let GatewayHealth { agents, rejected_documents: rejected, config_error, mut problems, .. } = health;
     let sources = context.state.list_sources().into_iter().filter(SourceRow::has_warning).collect();

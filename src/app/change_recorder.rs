@@ -113,7 +113,7 @@ impl ChangeRecorder {
         let entry = AuditEntry::by_gateway(AuditAction::GatewayStopped, self.config.display().to_string());
         let digest = self.in_force.lock().config_digest.clone();
         log.record(entry.with_digests(digest, None).with_detail(reason));
-        log.sign_checkpoint();
+        log.finish();
     }
 }
 

@@ -7,6 +7,8 @@ use time::OffsetDateTime;
 const GATEWAY: &str = "gateway";
 /// Actor of requests to the admin listener without `admin.access`, which has no authentication then.
 const ADMIN: &str = "admin";
+/// Actor of what is refused because nobody could be identified.
+const UNIDENTIFIED: &str = "unidentified";
 
 /// Defines the actions with their names in the log.
 macro_rules! actions {
@@ -55,6 +57,7 @@ actions! {
     TaskCanceled "task_canceled" "An operator canceled a caller's task.";
     OperatorLoggedIn "operator_logged_in" "An operator logged in to the console, or tried to.";
     SessionEnded "session_ended" "An operator logged out, or the session ended because its cookie came from elsewhere.";
+    RefusalsOmitted "refusals_omitted" "Refused changes beyond their budget were not recorded one by one; `detail` has their number.";
     LogPruned "log_pruned" "Files of the audit log that are older than `audit.retention`, or beyond `audit.max_size`, were deleted.";
     Checkpoint "checkpoint" "A signature with `directory.signing_key` over all lines before.";
 }
@@ -84,7 +87,7 @@ impl AuditOutcome {
 pub struct AuditEntry {
     /// When the change was made.
     pub time: OffsetDateTime,
-    /// Who made it: a caller, `os:` and the user of a command, `admin` or `gateway`.
+    /// Who made it: a caller, `os:` and the user of a command, `admin`, `gateway` or `unidentified`.
     pub actor: String,
     /// What was done.
     pub action: AuditAction,
@@ -104,7 +107,7 @@ pub struct AuditEntry {
     pub outcome: AuditOutcome,
     /// The reason of a refusal, or more about the change.
     pub detail: Option<String>,
-    /// The signature of a checkpoint.
+    /// The signature of a checkpoint or a pruning.
     pub(super) signature: Option<String>,
 }
 
@@ -137,6 +140,11 @@ impl AuditEntry {
         Self::new(action, ADMIN, subject)
     }
 
+    /// Creates an entry of a change by somebody that could not be identified.
+    pub fn by_stranger(action: AuditAction, subject: impl Into<String>) -> Self {
+        Self::new(action, UNIDENTIFIED, subject)
+    }
+
     /// Adds the digests of the subject before and after the change.
     #[must_use]
     pub fn with_digests(self, before: Option<String>, after: Option<String>) -> Self {
@@ -163,6 +171,11 @@ impl AuditEntry {
 
     /// Returns whether the actor is a person or a program with a name of its own.
     pub(super) fn names_a_caller(&self) -> bool {
-        self.actor != GATEWAY && self.actor != ADMIN
+        ![GATEWAY, ADMIN, UNIDENTIFIED].contains(&&*self.actor)
+    }
+
+    /// Returns whether nobody could be identified.
+    pub(super) fn is_of_stranger(&self) -> bool {
+        self.actor == UNIDENTIFIED
     }
 }

@@ -1,11 +1,12 @@
 //! Verification of the chain over all files of a log: names the first line that was changed, removed, moved or cut off.
 
 use super::{
+    anchor_file::{Anchor, SignedPosition, read_anchor},
     audit_entry::AuditAction,
     audit_line::{ChainPosition, FIRST_PREV, MAX_LINE_BYTES, StoredLine, hash_line},
     audit_log::CHECKPOINT_TYPE,
     chained_file::{list_renamed_files, parse_number, read_first_line},
-    head_file::with_position_of,
+    head_file::{head_path, with_position_of},
 };
 use crate::signing::TrustedKeys;
 use std::{
@@ -55,8 +56,10 @@ pub struct ChainProof {
     pub last: KnownLine,
     /// The last line that a checkpoint covers with a valid signature; `None` without keys.
     pub signed_up_to: Option<u64>,
-    /// Whether the head of the log says that no line is missing at the end.
-    pub has_head: bool,
+    /// The last line that the anchor knows; `None` without an anchor.
+    pub anchored_up_to: Option<u64>,
+    /// What is not proven, each with the reason.
+    pub unproven: Vec<String>,
 }
 
 /// What a verification needs besides the files.
@@ -66,6 +69,8 @@ pub struct ChainVerification {
     pub keys: Option<TrustedKeys>,
     /// A line that the chain must have.
     pub known_line: Option<KnownLine>,
+    /// The anchor of the log.
+    pub anchor_file: Option<PathBuf>,
 }
 
 /// Returns the files of a log: the renamed ones, the oldest first, and the current one.
@@ -95,10 +100,15 @@ impl ChainVerification {
         // The end as it is now: what other processes append meanwhile is not verified.
         let mut snapshot = LogSnapshot::default();
         for path in files {
-            snapshot.add(path).map_err(|why| format!("{}: cannot be read ({why})", path.display()))?;
+            let added = snapshot.add(path, self.anchor_file.as_deref());
+            added.map_err(|why| format!("{}: cannot be read ({why})", path.display()))?;
         }
         snapshot.files.sort_by_key(|file| file.first_sequence);
-        let mut walk = ChainWalk::new(self, snapshot.head);
+        // Without the current file the anchor was not read yet.
+        let unread = self.anchor_file.as_deref().filter(|_| snapshot.anchor.is_none()).map(read_anchor);
+        let anchor = snapshot.anchor.or(unread).transpose()?;
+        self.check_anchor(anchor.as_ref())?;
+        let mut walk = ChainWalk::new(self, LogEnds { head: snapshot.head, head_file: snapshot.head_file, anchor });
         for file in &snapshot.files {
             file.check_name()?;
             if !walk.read_file(file, deadline)? {
@@ -107,6 +117,40 @@ impl ChainVerification {
         }
         walk.finish(snapshot.files.len()).map(Some)
     }
+
+    /// Checks the signature in the anchor.
+    fn check_anchor(&self, anchor: Option<&Anchor>) -> Result<(), String> {
+        let checkpoint = anchor.and_then(|anchor| anchor.checkpoint.as_ref());
+        let (Some(keys), Some(SignedPosition { position, signature })) = (&self.keys, checkpoint) else {
+            return Ok(());
+        };
+        let claims = SignedClaims::verify(keys, signature);
+        let claims = claims.ok_or("the checkpoint of the anchor is not signed with a trusted key")?;
+        let is_of_line = claims.position.as_ref() == Some(position);
+        is_of_line
+            .then_some(())
+            .ok_or_else(|| "the checkpoint of the anchor has the signature of another line".to_owned())
+    }
+}
+
+/// What the signature of a checkpoint or a pruning is over.
+struct SignedClaims {
+    /// The line before, and thus all lines before.
+    position: Option<ChainPosition>,
+    /// The hash of the last line that was deleted.
+    before: Option<String>,
+}
+
+impl SignedClaims {
+    /// Returns the claims; `None` if no trusted key has signed them.
+    fn verify(keys: &TrustedKeys, signature: &str) -> Option<Self> {
+        let signature = Some(signature).filter(|text| text.len() <= MAX_SIGNATURE_CHARS)?;
+        let claims = keys.verify_claims(CHECKPOINT_TYPE, signature).ok()?;
+        let text = |name: &str| claims.get(name).and_then(|value| value.as_str()).map(str::to_owned);
+        let sequence = claims.get("sequence").and_then(|sequence| sequence.as_u64());
+        let position = sequence.zip(text("hash")).map(|(sequence, hash)| ChainPosition { sequence, hash });
+        Some(Self { position, before: text("before") })
+    }
 }
 
 /// The files at one moment.
@@ -114,6 +158,9 @@ impl ChainVerification {
 struct LogSnapshot {
     files: Vec<FileSnapshot>,
     head: Option<ChainPosition>,
+    /// Where the head belongs; `None` without the current file.
+    head_file: Option<PathBuf>,
+    anchor: Option<Result<Anchor, String>>,
 }
 
 struct FileSnapshot {
@@ -124,11 +171,18 @@ struct FileSnapshot {
 }
 
 impl LogSnapshot {
-    fn add(&mut self, path: &Path) -> io::Result<()> {
-        let is_renamed = number_in_name(path).is_some();
-        let read_file = |position: Option<ChainPosition>| (position, fs::metadata(path).map(|metadata| metadata.len()));
-        let (position, length) = if is_renamed { read_file(None) } else { with_position_of(path, read_file)? };
-        self.head = position.or(self.head.take());
+    fn add(&mut self, path: &Path, anchor_file: Option<&Path>) -> io::Result<()> {
+        let read_length = || fs::metadata(path).map(|metadata| metadata.len());
+        let length = if number_in_name(path).is_some() {
+            read_length()
+        } else {
+            // Under the lock, so that the three belong together.
+            let read = |position| (position, read_length(), anchor_file.map(read_anchor));
+            let (position, length, anchor) = with_position_of(path, read)?;
+            (self.head, self.anchor) = (position.or(self.head.take()), anchor);
+            self.head_file = Some(head_path(path));
+            length
+        };
         let first = read_first_line(path)?.and_then(|line| StoredLine::parse(&line));
         let first_sequence = first.map_or(u64::MAX, |line| line.sequence);
         self.files.push(FileSnapshot { path: path.to_owned(), length: length?, first_sequence });
@@ -169,29 +223,61 @@ impl LinePlace {
     }
 }
 
+/// What is known of the end of the log besides its lines.
+struct LogEnds {
+    head: Option<ChainPosition>,
+    head_file: Option<PathBuf>,
+    anchor: Option<Anchor>,
+}
+
+impl LogEnds {
+    /// Returns the lines that are known, each with what knows it.
+    fn known_lines(&self) -> impl Iterator<Item = (&'static str, &ChainPosition)> {
+        let anchor = self.anchor.as_ref();
+        let checkpoint = anchor.and_then(|anchor| anchor.checkpoint.as_ref()).map(|checkpoint| &checkpoint.position);
+        let known = [
+            ("the head of the log", self.head.as_ref()),
+            ("the anchor", anchor.map(|anchor| &anchor.head)),
+            ("the checkpoint of the anchor", checkpoint),
+        ];
+        known.into_iter().filter_map(|(source, position)| Some((source, position?)))
+    }
+}
+
+/// The entry that says that the files before the first line were deleted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StartProof {
+    Unsigned,
+    NotVerified,
+    Signed,
+}
+
 /// The walk over the lines.
 struct ChainWalk<'a> {
     verification: &'a ChainVerification,
-    head: Option<ChainPosition>,
+    ends: LogEnds,
     /// The last line.
     last: Option<(ChainPosition, LinePlace)>,
     lines: u64,
     first_sequence: u64,
     /// What the first line refers to, if files before it were deleted and no entry has said so yet.
     unproved_start: Option<(String, LinePlace)>,
+    start_proof: StartProof,
     signed_up_to: Option<u64>,
     known_line_found: bool,
 }
 
 impl<'a> ChainWalk<'a> {
-    fn new(verification: &'a ChainVerification, head: Option<ChainPosition>) -> Self {
+    fn new(verification: &'a ChainVerification, ends: LogEnds) -> Self {
         Self {
             verification,
-            head,
+            ends,
             last: None,
             lines: 0,
             first_sequence: 0,
             unproved_start: None,
+            // Nothing was deleted before line 1.
+            start_proof: StartProof::Signed,
             signed_up_to: None,
             known_line_found: false,
         }
@@ -248,13 +334,10 @@ impl<'a> ChainWalk<'a> {
                 }
             }
         }
-        if let Some(head) = self.head.as_ref().filter(|head| head.sequence == position.sequence)
-            && head.hash != position.hash
-        {
-            return Err(place.problem(&format!(
-                "line {} was changed: the head of the log has another hash of it",
-                position.sequence
-            )));
+        let is_other = |known: &ChainPosition| known.sequence == position.sequence && known.hash != position.hash;
+        if let Some((source, _)) = self.ends.known_lines().find(|(_, known)| is_other(known)) {
+            let sequence = position.sequence;
+            return Err(place.problem(&format!("line {sequence} was changed: {source} has another hash of it")));
         }
         if let Some(known) = self.verification.known_line.as_ref().filter(|known| known.sequence == position.sequence) {
             if known.hash != position.hash {
@@ -281,35 +364,33 @@ impl<'a> ChainWalk<'a> {
     }
 
     fn check_entry(&mut self, stored: &StoredLine, place: &LinePlace) -> Result<(), String> {
-        if stored.action == AuditAction::LogPruned.name()
-            && self.unproved_start.as_ref().is_some_and(|(prev, _)| stored.before.as_ref() == Some(prev))
-        {
+        let is_pruning = stored.action == AuditAction::LogPruned.name();
+        let proves_start =
+            is_pruning && self.unproved_start.as_ref().is_some_and(|(prev, _)| stored.before.as_ref() == Some(prev));
+        let is_checkpoint = stored.action == AuditAction::Checkpoint.name();
+        let keys = self.verification.keys.as_ref();
+        // An unsigned pruning of files that are there again, or were deleted before another pruning, proves nothing.
+        let needs_signature = is_checkpoint || proves_start || (is_pruning && stored.signature.is_some());
+        if let Some(keys) = keys.filter(|_| needs_signature) {
+            check_signature(keys, stored, place)?;
+            self.signed_up_to = stored.sequence.checked_sub(1);
+        }
+        if proves_start {
             self.unproved_start = None;
+            self.start_proof = match (keys, &stored.signature) {
+                (Some(_), _) => StartProof::Signed,
+                (None, Some(_)) => StartProof::NotVerified,
+                (None, None) => StartProof::Unsigned,
+            };
         }
-        let (Some(keys), true) = (&self.verification.keys, stored.action == AuditAction::Checkpoint.name()) else {
-            return Ok(());
-        };
-        let signature = stored.signature.as_deref().filter(|text| text.len() <= MAX_SIGNATURE_CHARS);
-        let claims = signature.and_then(|signature| keys.verify_claims(CHECKPOINT_TYPE, signature).ok());
-        let claims = claims.ok_or_else(|| place.problem("the checkpoint is not signed with a trusted key"))?;
-        let signs_previous = claims.get("hash").and_then(|hash| hash.as_str()) == Some(&stored.prev)
-            && claims.get("sequence").and_then(|sequence| sequence.as_u64()) == stored.sequence.checked_sub(1);
-        if !signs_previous {
-            return Err(
-                place.problem("the signature of the checkpoint is of another line (the lines before it were changed)")
-            );
-        }
-        self.signed_up_to = stored.sequence.checked_sub(1);
         Ok(())
     }
 
     fn finish(self, files: usize) -> Result<ChainProof, String> {
-        let (last, place) = match (self.last, &self.head) {
-            (Some(last), _) => last,
-            (None, Some(head)) => {
-                return Err(format!("{} missing: the files have no line", lines_text(1, head.sequence)));
-            }
-            (None, None) => return Err("the files have no line".to_owned()),
+        let furthest = self.ends.known_lines().max_by_key(|(_, known)| known.sequence);
+        let Some((last, place)) = &self.last else {
+            let missing = furthest.map(|(_, known)| format!("{} missing: ", lines_text(1, known.sequence)));
+            return Err(format!("{}the files have no line", missing.unwrap_or_default()));
         };
         if let Some((_, place)) = &self.unproved_start {
             let missing = lines_text(1, self.first_sequence - 1);
@@ -318,12 +399,14 @@ impl<'a> ChainWalk<'a> {
                 self.first_sequence
             )));
         }
-        if let Some(head) = self.head.as_ref().filter(|head| head.sequence > last.sequence) {
-            return Err(place.problem(&format!("{} missing at the end", lines_text(last.sequence + 1, head.sequence))));
+        if let Some((source, known)) = furthest.filter(|(_, known)| known.sequence > last.sequence) {
+            let missing = lines_text(last.sequence + 1, known.sequence);
+            return Err(place.problem(&format!("{missing} missing at the end: {source} knows line {}", known.sequence)));
         }
         if let Some(known) = self.verification.known_line.as_ref().filter(|_| !self.known_line_found) {
             return Err(place.problem(&format!("line {}, which is known, is missing", known.sequence)));
         }
+        self.check_ends(place)?;
         if self.verification.keys.is_some() && self.signed_up_to.is_none() {
             return Err(place.problem("no checkpoint is signed"));
         }
@@ -331,11 +414,70 @@ impl<'a> ChainWalk<'a> {
             files,
             lines: self.lines,
             first_sequence: self.first_sequence,
-            last: KnownLine { sequence: last.sequence, hash: last.hash },
+            last: KnownLine { sequence: last.sequence, hash: last.hash.clone() },
             signed_up_to: self.signed_up_to,
-            has_head: self.head.is_some(),
+            anchored_up_to: self.ends.anchor.as_ref().map(|anchor| anchor.head.sequence),
+            unproven: self.unproven(last.sequence),
         })
     }
+
+    /// The head says where the log ends. Only a line that is known from elsewhere makes up for it. The anchor knows the last
+    /// line, so that the first line cannot come after it.
+    fn check_ends(&self, place: &LinePlace) -> Result<(), String> {
+        if let Some(anchor) = self.ends.anchor.as_ref().filter(|anchor| anchor.head.sequence < self.first_sequence) {
+            return Err(place.problem(&format!(
+                "line {}, which the anchor knows, is missing: the log begins with line {}",
+                anchor.head.sequence, self.first_sequence
+            )));
+        }
+        match (&self.ends.head, &self.ends.head_file) {
+            (None, _) if self.known_line_found => Ok(()),
+            (None, Some(file)) => Err(format!(
+                "{}: the head of the log is missing or broken, so that lines at the end may be missing (restore it, or give --known-line)",
+                file.display()
+            )),
+            (None, None) => Err(place.problem(
+                "the head of the log is missing, because the current file is not named: lines at the end may be missing (name it too, or give --known-line)",
+            )),
+            (Some(_), _) => Ok(()),
+        }
+    }
+
+    /// Returns what the verification could not know.
+    fn unproven(&self, last_sequence: u64) -> Vec<String> {
+        let pruned = |entry: &str| {
+            format!("the beginning is not proven: lines before {} were pruned by {entry}", self.first_sequence)
+        };
+        let start = match self.start_proof {
+            StartProof::Signed => None,
+            StartProof::NotVerified => Some(pruned("an entry whose signature was not verified")),
+            StartProof::Unsigned => Some(pruned("an unsigned entry")),
+        };
+        let keys = self.verification.keys.is_none().then(|| {
+            "signatures not verified: there is no key (directory.signing_key of --config, or --jwks)".to_owned()
+        });
+        let end = match self.ends.anchor.as_ref().map(|anchor| anchor.head.sequence) {
+            None => Some("the end is not proven: lines may have been cut off together with the head (audit.anchor_file or --anchor knows the end from elsewhere)".to_owned()),
+            Some(sequence) if sequence < last_sequence => {
+                Some(format!("the end is not proven: lines after {sequence} are not in the anchor"))
+            }
+            Some(_) => None,
+        };
+        [keys, start, end].into_iter().flatten().collect()
+    }
+}
+
+/// Checks the signature of a checkpoint or a pruning: it is over the line before it, and over what the pruning says.
+fn check_signature(keys: &TrustedKeys, stored: &StoredLine, place: &LinePlace) -> Result<(), String> {
+    let name = if stored.action == AuditAction::LogPruned.name() { "pruning" } else { "checkpoint" };
+    let claims = stored.signature.as_deref().and_then(|signature| SignedClaims::verify(keys, signature));
+    let claims = claims.ok_or_else(|| place.problem(&format!("the {name} is not signed with a trusted key")))?;
+    let previous = ChainPosition { sequence: stored.sequence.saturating_sub(1), hash: stored.prev.clone() };
+    if claims.position.as_ref() != Some(&previous) || claims.before != stored.before {
+        return Err(place
+            .problem(&format!("the signature of the {name} is of another line (the lines before it were changed)")));
+    }
+    Ok(())
 }
 
 fn lines_text(first: u64, last: u64) -> String {

@@ -2,6 +2,7 @@
 //! before it. A renamed file has the number of its first line behind its name.
 
 use super::{
+    anchor_file::{AnchorFile, LogFiles, SignedPosition},
     audit_entry::AuditEntry,
     audit_line::{ChainPosition, MAX_LINE_BYTES, StoredLine, format_line, hash_line},
     head_file::{LockedHead, open_log_file},
@@ -24,6 +25,9 @@ const NUMBER_DIGITS: usize = 12;
 pub(super) struct LockedLog<'a> {
     path: &'a Path,
     head: LockedHead,
+    anchor: Option<AnchorFile>,
+    /// The last signature among the lines that are appended.
+    checkpoint: Option<SignedPosition>,
     file: File,
     length: u64,
     position: ChainPosition,
@@ -32,13 +36,19 @@ pub(super) struct LockedLog<'a> {
 }
 
 impl<'a> LockedLog<'a> {
-    /// Locks a log, and finds the position of its last line. The rest of a line that a process did not complete is
-    /// removed: it was never reported as written.
+    /// Locks a log, and finds the position of its last line; `written` is the last line that this process has written. The
+    /// rest of a line that a process did not complete is removed: it was never reported as written.
     ///
     /// # Errors
     /// A file cannot be opened or read, or another process holds the lock for too long.
-    pub(super) fn open(path: &'a Path, lock_timeout: Duration) -> io::Result<Self> {
+    pub(super) fn open(
+        files: &'a LogFiles,
+        written: Option<&ChainPosition>,
+        lock_timeout: Duration,
+    ) -> io::Result<Self> {
+        let path = &*files.log;
         let head = LockedHead::open(path, lock_timeout)?;
+        let anchor = files.anchor.as_deref().map(AnchorFile::open).transpose()?;
         let file = open_log_file(path)?;
         let tail = Tail::read(&file)?;
         if tail.complete_length < tail.length {
@@ -46,17 +56,34 @@ impl<'a> LockedLog<'a> {
         }
         let last = tail.last_line.as_deref().map(|line| (StoredLine::parse(line), hash_line(line)));
         let last_time = last.as_ref().and_then(|(line, _)| Some(line.as_ref()?.time));
-        // The head decides: where lines at the end were removed or changed, the next line shows it.
-        let position = match (head.position.clone(), last) {
-            (Some(head), Some((Some(line), hash))) if line.sequence > head.sequence => {
+        let anchored = anchor.as_ref().and_then(|anchor| anchor.anchor.as_ref()).map(|anchor| &anchor.head);
+        // Of two that are of one line, the later one is harder to forge.
+        let known_ends = [head.position.as_ref(), anchored, written].into_iter().flatten();
+        let known_end = known_ends.max_by_key(|end| end.sequence).cloned();
+        // The known end decides: where lines at the end were removed or changed, the next line shows it.
+        let position = match (known_end, last) {
+            (Some(end), Some((Some(line), hash))) if line.sequence > end.sequence => {
                 // A process ended between its line and the head.
                 ChainPosition { sequence: line.sequence, hash }
             }
-            (Some(head), _) => head,
+            (Some(end), _) => end,
             (None, Some((line, hash))) => ChainPosition { sequence: line.map_or(0, |line| line.sequence), hash },
             (None, None) => last_position_of_renamed(path)?.unwrap_or_else(ChainPosition::start),
         };
-        Ok(Self { path, head, file, length: tail.complete_length, position, last_time })
+        let (length, checkpoint) = (tail.complete_length, None);
+        Ok(Self { path, head, anchor, checkpoint, file, length, position, last_time })
+    }
+
+    /// Writes the head and the anchor of a log with lines where they are missing or broken: the log is from a time without
+    /// them, or they were removed.
+    pub(super) fn restore_head_and_anchor(&mut self) {
+        let has_anchor = self.anchor.as_ref().is_none_or(|anchor| anchor.anchor.is_some());
+        if self.position.sequence == 0 || (self.head.position.is_some() && has_anchor) {
+            return;
+        }
+        let (file, line) = (self.path.display(), self.position.sequence);
+        tracing::warn!(%file, line, "head or anchor of the audit log was missing or broken, and is written anew: lines after this one may have been removed");
+        self.write_head_and_anchor();
     }
 
     /// Returns the position of the last line.
@@ -97,22 +124,34 @@ impl<'a> LockedLog<'a> {
             return Err(why);
         }
         self.length += line.len() as u64 + 1;
+        if let Some(signature) = entry.signature.clone() {
+            self.checkpoint = Some(SignedPosition { position: self.position.clone(), signature });
+        }
         self.position = ChainPosition { sequence: self.position.sequence + 1, hash };
         self.last_time = Some(entry.time);
         Ok(())
     }
 
-    /// Writes the lines to disk, and then the head. A head that cannot be written is behind, which the next process
-    /// notices.
+    /// Writes the lines to disk, and then the head and the anchor. A head that cannot be written is behind, which the next
+    /// process notices.
     ///
     /// # Errors
     /// The disk did not take the lines.
     pub(super) fn commit(&mut self) -> io::Result<()> {
         self.file.sync_data()?;
+        self.write_head_and_anchor();
+        Ok(())
+    }
+
+    fn write_head_and_anchor(&mut self) {
         if let Err(why) = self.head.set_position(self.position.clone()) {
             tracing::warn!(error = %why, "head of the audit log not written: the next entry writes it");
         }
-        Ok(())
+        if let Some(anchor) = &mut self.anchor
+            && let Err(why) = anchor.set(self.position.clone(), self.checkpoint.take())
+        {
+            tracing::warn!(error = %why, "anchor of the audit log not written: the next entry writes it");
+        }
     }
 }
 
@@ -171,7 +210,8 @@ fn renamed_path(log: &Path, first_sequence: u64) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn folder_of(path: &Path) -> &Path {
+/// Returns the folder of a file.
+pub(super) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

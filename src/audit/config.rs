@@ -1,11 +1,13 @@
 //! The section `audit` of the configuration.
 
+use super::chained_file::folder_of;
 use crate::{
     telemetry::{AccessLogConfig, LogPrivacy, LoggedAddresses, LoggedCallers},
     values::{ByteSize, ConfigDuration, ConfigPath, SecretRef},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// Bounds on the size of one file.
 const FILE_SIZES: std::ops::RangeInclusive<usize> = 64 << 10..=1 << 30;
@@ -20,6 +22,11 @@ pub struct AuditConfig {
     /// with the number of its first line, and a new file begins. FILE.head beside it has the number and the hash of the
     /// last line. Required.
     pub file: ConfigPath,
+    /// A file in another folder, at best on another disk or machine, with a copy of FILE.head and the last signed
+    /// checkpoint. `gatepost audit verify` compares the log with it, so that lines at the end of the log cannot be cut off
+    /// together with FILE.head. Its folder must exist. Default: no copy.
+    #[serde(default)]
+    pub anchor_file: Option<ConfigPath>,
     /// How long a renamed file is kept after its last line; at least 1d. null keeps it until `max_size`. Default 365d.
     #[serde(default = "default_retention")]
     pub retention: Option<ConfigDuration>,
@@ -42,8 +49,13 @@ pub struct AuditConfig {
     pub pseudonym_key: Option<SecretRef>,
 }
 
+/// The retention, also for what is computed from it where there is none.
+pub(super) const DEFAULT_RETENTION: ConfigDuration = ConfigDuration::from_secs(365 * 86_400);
+/// The size of all files, also for what is computed from it where there is no limit.
+pub(super) const DEFAULT_MAX_SIZE: ByteSize = ByteSize::from_kib(1 << 20);
+
 fn default_retention() -> Option<ConfigDuration> {
-    Some(ConfigDuration::from_secs(365 * 86_400))
+    Some(DEFAULT_RETENTION)
 }
 
 fn default_max_file_size() -> ByteSize {
@@ -51,7 +63,12 @@ fn default_max_file_size() -> ByteSize {
 }
 
 fn default_max_size() -> Option<ByteSize> {
-    Some(ByteSize::from_kib(1 << 20))
+    Some(DEFAULT_MAX_SIZE)
+}
+
+fn is_in_same_folder(one: &Path, other: &Path) -> bool {
+    let canonical = |path: &Path| folder_of(path).canonicalize().unwrap_or_else(|_| folder_of(path).to_owned());
+    canonical(one) == canonical(other)
 }
 
 impl AuditConfig {
@@ -67,11 +84,20 @@ impl AuditConfig {
         if self.max_size.is_some_and(|max_size| max_size < self.max_file_size) {
             problems.push("max_size: must be at least max_file_size".to_owned());
         }
-        let is_named = self.file.file_name().is_some() && !self.file.is_dir();
-        if !is_named {
-            problems.push(format!("file: {} is not the path of a file", self.file.display()));
+        for (name, path) in self.paths() {
+            if path.file_name().is_none() || path.is_dir() {
+                problems.push(format!("{name}: {} is not the path of a file", path.display()));
+            }
+        }
+        if self.anchor_file.as_ref().is_some_and(|anchor| is_in_same_folder(anchor, &self.file)) {
+            problems.push("anchor_file: must be in another folder than file (a program that can cut the log off there could change the copy too)".to_owned());
         }
         problems
+    }
+
+    /// Returns the files, each with the name of its setting.
+    fn paths(&self) -> impl Iterator<Item = (&'static str, &ConfigPath)> {
+        [("file", &self.file)].into_iter().chain(self.anchor_file.as_ref().map(|anchor| ("anchor_file", anchor)))
     }
 
     /// Checks everything that needs no file of the log: its folder exists, and the key of pseudonyms can be used.
@@ -81,10 +107,12 @@ impl AuditConfig {
     pub fn check(&self, access_log: &AccessLogConfig) -> Result<(), Vec<String>> {
         let mut problems = self.problems();
         problems.extend(self.privacy(access_log).err());
-        let folder = self.file.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir());
-        if let Some(folder) = folder {
-            let (file, folder) = (self.file.display(), folder.display());
-            problems.push(format!("file: {file} cannot be created ({folder} is not a folder)"));
+        for (name, path) in self.paths() {
+            let folder = folder_of(path);
+            if !folder.is_dir() {
+                let (path, folder) = (path.display(), folder.display());
+                problems.push(format!("{name}: {path} cannot be created ({folder} is not a folder)"));
+            }
         }
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }

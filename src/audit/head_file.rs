@@ -3,6 +3,7 @@
 
 use super::audit_line::{ChainPosition, has_successor};
 use rustix::fs::OFlags;
+use serde::{Serialize, de::DeserializeOwned};
 use std::{
     ffi::OsString,
     fs::{File, OpenOptions, TryLockError},
@@ -16,8 +17,8 @@ use std::{
 /// How long a process waits for another one that writes.
 pub(super) const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(5);
-/// Maximum bytes of a head.
-const MAX_HEAD_BYTES: u64 = 4 << 10;
+/// Maximum bytes of a head or an anchor.
+const MAX_JSON_FILE_BYTES: u64 = 8 << 10;
 
 /// Returns the path of the head of a log.
 pub(super) fn head_path(log: &Path) -> PathBuf {
@@ -61,9 +62,7 @@ impl LockedHead {
     /// # Errors
     /// The file cannot be written.
     pub(super) fn set_position(&mut self, position: ChainPosition) -> io::Result<()> {
-        let text = format!("{}\n", serde_json::to_string(&position)?);
-        self.file.write_all_at(text.as_bytes(), 0)?;
-        self.file.set_len(text.len() as u64)?;
+        write_json_file(&self.file, &position)?;
         self.position = Some(position);
         Ok(())
     }
@@ -84,11 +83,26 @@ pub(super) fn with_position_of<T>(log: &Path, read: impl FnOnce(Option<ChainPosi
     Ok(read(position))
 }
 
-fn read_position(mut file: &File) -> Option<ChainPosition> {
-    let mut text = String::new();
-    file.by_ref().take(MAX_HEAD_BYTES).read_to_string(&mut text).ok()?;
-    let position: Option<ChainPosition> = serde_json::from_str(&text).ok();
+fn read_position(file: &File) -> Option<ChainPosition> {
+    let position: Option<ChainPosition> = read_json_file(file);
     position.filter(|position| has_successor(position.sequence))
+}
+
+/// Reads a small file with one JSON object; `None` if it is empty or broken.
+pub(super) fn read_json_file<T: DeserializeOwned>(mut file: &File) -> Option<T> {
+    let mut text = String::new();
+    file.by_ref().take(MAX_JSON_FILE_BYTES).read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+/// Replaces the content of a small file by one JSON object.
+///
+/// # Errors
+/// The file cannot be written.
+pub(super) fn write_json_file(file: &File, content: &impl Serialize) -> io::Result<()> {
+    let text = format!("{}\n", serde_json::to_string(content)?);
+    file.write_all_at(text.as_bytes(), 0)?;
+    file.set_len(text.len() as u64)
 }
 
 /// Opens a file of the log to append, and creates it with the owner of its folder, so that a command of another user

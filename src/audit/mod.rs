@@ -2,6 +2,7 @@
 //! change, appended to a file and chained by SHA-256, so that a line that was changed, removed or moved is found. Several
 //! processes write to one file: the gateway, its successor in a listener handover, and commands.
 
+mod anchor_file;
 mod audit_entry;
 mod audit_line;
 mod audit_log;
@@ -11,6 +12,7 @@ mod config;
 mod head_file;
 mod log_reader;
 mod os_user;
+mod refusal_queue;
 
 pub use audit_entry::{AuditAction, AuditEntry, AuditOutcome};
 pub use audit_log::{AuditLog, AuditLogUnavailable};

@@ -31,6 +31,9 @@ pub struct VerifyArgs {
     /// A line that the log must have, as an earlier verification printed it
     #[arg(long, value_name = "NUMBER:SHA256")]
     known_line: Option<KnownLine>,
+    /// A copy of the log's head from another folder [default: audit.anchor_file of the configuration]
+    #[arg(long, value_name = "FILE")]
+    anchor: Option<PathBuf>,
 }
 
 /// Implements `gatepost audit`.
@@ -57,7 +60,11 @@ pub fn run_audit_command(command: AuditCommand) -> anyhow::Result<()> {
         (None, Some(key)) => Some(public_keys(key).map_err(|why| anyhow!("directory.signing_key: {why}"))?),
         (None, None) => None,
     };
-    let proof = ChainVerification { keys, known_line: args.known_line }.verify(&files).map_err(|why| anyhow!(why))?;
+    let section = loaded.as_ref().and_then(|config| config.audit.as_ref());
+    let configured_anchor = section.and_then(|section| Some(section.anchor_file.as_ref()?.to_path_buf()));
+    let anchor_file = args.anchor.or(configured_anchor);
+    let verification = ChainVerification { keys, known_line: args.known_line, anchor_file };
+    let proof = verification.verify(&files).map_err(|why| anyhow!(why))?;
     print_proof(&proof)
 }
 
@@ -70,16 +77,14 @@ fn public_keys(key: &SecretRef) -> Result<TrustedKeys, String> {
 }
 
 fn print_proof(proof: &ChainProof) -> anyhow::Result<()> {
-    let ChainProof { files, lines, first_sequence, last, signed_up_to, has_head } = proof;
+    let ChainProof { files, lines, first_sequence, last, signed_up_to, anchored_up_to, unproven } = proof;
     let (lines, files) = (format_count(*lines, "line"), format_count(*files, "file"));
     print_line(&format!("valid: {lines} in {files}, {first_sequence} to {}", last.sequence))?;
     print_line(&format!("last line: {}:{}", last.sequence, last.hash))?;
-    match signed_up_to {
-        Some(sequence) => print_line(&format!("signed: up to line {sequence}"))?,
-        None => print_line("signatures not verified: there is no key (directory.signing_key of --config, or --jwks)")?,
+    for (name, sequence) in [("signed", signed_up_to), ("in the anchor", anchored_up_to)] {
+        if let Some(sequence) = sequence {
+            print_line(&format!("{name}: up to line {sequence}"))?;
+        }
     }
-    if !has_head {
-        print_line("lines missing at the end are not noticed: the head of the log (FILE.head) was not read")?;
-    }
-    Ok(())
+    unproven.iter().try_for_each(|what| print_line(what))
 }

@@ -4,8 +4,8 @@ use super::{console_context::ConsoleContext, console_page::Visitor, page_thread:
 use crate::{
     admin::error_page,
     audit::{
-        AuditAction, AuditLine, AuditOutcome, AuditPage, AuditQuery, ChainProof, ChainVerification, StoredEntry,
-        list_files, measure_log, read_newest,
+        AuditAction, AuditLine, AuditLog, AuditOutcome, AuditPage, AuditQuery, ChainProof, ChainVerification,
+        StoredEntry, list_files, measure_log, read_newest,
     },
     config::strip_os_error_codes,
     signing::{SigningKey, TrustedKeys},
@@ -56,7 +56,6 @@ struct VerifiedLog {
     took: Duration,
     /// `None` if it took too long.
     result: Result<Option<ChainProof>, String>,
-    has_keys: bool,
 }
 
 #[derive(Deserialize)]
@@ -261,13 +260,12 @@ fn verification_result(last: &VerifiedLog) -> Markup {
                 ("Verified", Some(when)),
                 ("Lines", Some(html! { (count_text(proof.lines)) " in " (format_count(proof.files, "file")) ", " (proof.first_sequence) " to " (proof.last.sequence) })),
                 ("Last line", Some(html! { code { (proof.last.sequence) ":" (proof.last.hash) } })),
-                ("Signed", Some(match proof.signed_up_to {
-                    Some(sequence) => html! { "up to line " (sequence) },
-                    None if last.has_keys => html! { "no checkpoint is signed" },
-                    None => html! { "not verified: there is no key (" code { "directory.signing_key" } ")" },
-                })),
-                ("End", (!proof.has_head).then(|| html! { "lines missing at the end are not noticed: the head of the log was not read" })),
+                ("Signed", proof.signed_up_to.map(|sequence| html! { "up to line " (sequence) })),
+                ("In the anchor", proof.anchored_up_to.map(|sequence| html! { "up to line " (sequence) })),
             ]))
+            @if !proof.unproven.is_empty() {
+                (notice(Notice::Neutral, &html! { @for what in &proof.unproven { p { (what) } } }))
+            }
         },
     }
 }
@@ -284,7 +282,7 @@ async fn verify_log(
     // The verification of a client that left goes on, and counts until its end.
     let verified = run_blocking(move || {
         let _permit = permit;
-        verify(log.file(), key.as_deref())
+        verify(&log, key.as_deref())
     });
     let verified = verified.await;
     match verified {
@@ -297,14 +295,14 @@ async fn verify_log(
 }
 
 /// Verifies the chain as `gatepost audit verify` does. Blocks.
-fn verify(file: &Path, key: Option<&SigningKey>) -> VerifiedLog {
+fn verify(log: &AuditLog, key: Option<&SigningKey>) -> VerifiedLog {
     let (at, started) = (SystemTime::now(), Instant::now());
     let keys = key.map(|key| TrustedKeys::from_jwks(&key.jwks())).transpose();
-    let has_keys = key.is_some();
-    let files = list_files(file).map_err(|why| format!("the folder cannot be read: {why}"));
+    let files = list_files(log.file()).map_err(|why| format!("the folder cannot be read: {why}"));
     let result = keys.and_then(|keys| Ok((keys, files?))).and_then(|(keys, files)| {
-        let verification = ChainVerification { keys, known_line: None };
+        let verification =
+            ChainVerification { keys, known_line: None, anchor_file: log.anchor_file().map(Path::to_owned) };
         verification.verify_until(&files, Some(started + VERIFICATION_TIMEOUT))
     });
-    VerifiedLog { at, took: started.elapsed(), result, has_keys }
+    VerifiedLog { at, took: started.elapsed(), result }
 }

@@ -287,6 +287,7 @@ def written_paths(path):
         "tasks.sqlite_file": {"tasks": {"sqlite_file": path}},
         "mqtt_bridge[1].state_folder": {"mqtt_bridge": [BRIDGE, BRIDGE | {"state_folder": path}]},
         "audit.file": {"audit": {"file": path}},
+        "audit.anchor_file": {"audit": {"file": "/var/lib/gatepost/log/audit.log", "anchor_file": path}},
         "limits.quota_state_file": {"limits": {"quota_state_file": path}},
         "access_log.output": {"access_log": {"output": path}},
         "shutdown.handover_socket": {"shutdown": {"handover_socket": path}},
@@ -322,6 +323,7 @@ REFUSED = [
     ({"config": {"audit": {"file": "/var/lib/gatepost/audit.log"}}}, "config.audit would lose its log with the pod: set persistence.enabled to true"),
     ({"config": {"audit": {"file": "/tmp/audit.log"}}, "persistence": {"enabled": True}}, "config.audit would lose its log with the pod"),
     ({"replicas": 2, "config": {"audit": {"file": "/var/lib/gatepost/audit.log"}}}, "config.audit would lose its log with the pod"),
+    ({"config": {"audit": {"file": "/var/lib/gatepost/audit.log", "anchor_file": "/tmp/anchor"}}, "persistence": {"enabled": True}}, "config.audit would lose its anchor with the pod"),
     (merged(OWN_CLAIM, {"replicas": 2, "config": {"audit": {"file": "/data/audit.log"}}}), "replicas is greater than 1, but the file of config.audit.file is for one gateway"),
     (merged(OWN_CLAIM, {"replicas": 2, "config": {"limits": {"quota_state_file": "/data/quotas"}, "access_log": {"output": "/data/access.log"}}}), "the file of config.access_log.output and config.limits.quota_state_file is for one gateway"),
     ({"ephemeralSize": "512Mi", "config": {"tasks": {"max_size": "410MiB"}}}, "config.tasks.max_size is 410MiB, but the volume of tasks has 512Mi (ephemeralSize), of which they may take 80 % at most"),
@@ -370,6 +372,7 @@ REFUSED = [
     ({"config": {"tasks": {"database": "postgresql://db/gatepost?password=hunter2"}}}, "config or documents have a URL with a password"),
     ({"documents": {"a": {"endpoint": "https://gatepost:hunter2@a.example.com/"}}}, "config or documents have a URL with a password"),
     *[(changes, f"{setting} is file, where the gateway cannot write: set a path below /var/lib/gatepost, or") for setting, changes in written_paths("file").items()],
+    *[(written_paths(path)["config.audit.anchor_file"], f"config.audit.anchor_file is {path}, where the gateway cannot write") for path in UNWRITABLE],
     *[(written_paths(path)["config.audit.file"], f"config.audit.file is {path}, where the gateway cannot write") for path in UNWRITABLE],
     ({"config": {"access_log": {"output": "/data/access.log"}}, "extraVolumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}]}, "config.access_log.output is /data/access.log, where the gateway cannot write"),
     # Those of the schema.
@@ -420,7 +423,7 @@ def the_gateway_writes_to_volumes_of_the_pod():
     for path in ("/var/lib/gatepost/file", "/tmp/file", "/data/a/file"):
         for setting, changes in written_paths(path).items():
             # What may not be lost has a test of its own.
-            if path == "/tmp/file" and setting in ("config.registry.sqlite_file", "config.audit.file"):
+            if path == "/tmp/file" and setting in ("config.registry.sqlite_file", "config.audit.file", "config.audit.anchor_file"):
                 continue
             assert template(merged(merged(MINIMAL, mounted), changes), ok=False).returncode == 0, (setting, path)
 

@@ -329,6 +329,12 @@ async fn r8_checkpoints_are_signed_and_verify_names_the_first_broken_line() {
     assert!(printed.contains("signed: up to line 1"), "{printed}");
     let printed = run(&folder, &["audit", "verify", "audit.log"]);
     assert!(printed.contains("signatures not verified"), "{printed}");
+    assert!(printed.contains("the end is not proven"), "{printed}");
+    let head = gate.read_file("audit.log.head");
+    std::fs::remove_file(folder.join("audit.log.head")).unwrap();
+    let problem = fail(&folder, &["audit", "verify"]);
+    assert!(problem.contains("audit.log.head: the head of the log is missing"), "{problem}");
+    gate.write_file("audit.log.head", &head);
     let text = gate.read_file("audit.log").replace("gateway_started", "gateway_stopped");
     gate.write_file("audit.log", &text);
     let problem = fail(&folder, &["audit", "verify"]);
@@ -336,6 +342,40 @@ async fn r8_checkpoints_are_signed_and_verify_names_the_first_broken_line() {
     assert!(fail(&folder, &["audit", "verify", "nowhere.log"]).contains("nowhere.log: cannot be read"));
     std::fs::write(folder.join("plain.yaml"), "listeners: [{address: '127.0.0.1:0'}]\n").unwrap();
     assert!(fail(&folder, &["audit", "verify", "-c", "plain.yaml"]).contains("no section 'audit'"));
+}
+
+#[tokio::test]
+async fn r8_a_log_that_was_cut_back_with_its_head_is_found_by_the_anchor_and_after_a_restart() {
+    let anchors = tempfile::tempdir().unwrap();
+    let anchor = anchors.path().join("audit.anchor");
+    let section = format!("audit: {{file: audit.log, anchor_file: {}}}\n", anchor.display());
+    let mut gate = gateway().section(&section).section(PUBLISHERS).start().await;
+    let folder = gate.folder();
+    run(&folder, &["key", "new", "--caller", "alice"]);
+    expect_entry(&gate, "key_file_loaded", 1).await;
+    gate.send_signal(Signal::TERM);
+    gate.wait_for_exit().await;
+    let printed = run(&folder, &["audit", "verify"]);
+    assert!(printed.contains("in the anchor: up to line 4") && !printed.contains("the end is not proven"), "{printed}");
+
+    // The line of the key and those after it.
+    let first: String = gate.read_file("audit.log").split_inclusive('\n').take(1).collect();
+    gate.write_file("audit.log", &first);
+    let hash = gatepost::values::encode_hex(&gatepost::values::sha256(first.trim_end().as_bytes()));
+    gate.write_file("audit.log.head", &json!({"sequence": 1, "hash": hash}).to_string());
+    run(&folder, &["audit", "verify", "audit.log"]);
+    let expected = "lines 2 to 4 are missing at the end: the anchor knows line 4";
+    assert!(fail(&folder, &["audit", "verify"]).contains(expected));
+    let named = ["audit", "verify", "--anchor", anchor.to_str().unwrap(), "audit.log"];
+    assert!(fail(&folder, &named).contains(expected));
+    // A command that appends does not hide it.
+    run(&folder, &["key", "new", "--caller", "bob"]);
+    assert!(fail(&folder, &["audit", "verify"]).contains("lines 2 to 4 are missing before line 5"));
+    std::fs::remove_file(&anchor).unwrap();
+    assert!(fail(&folder, &["audit", "verify"]).contains("audit.anchor: the anchor cannot be read"));
+    let config = gate.read_file("gatepost.yaml").replace(&anchor.display().to_string(), "near.anchor");
+    gate.write_file("near.yaml", &config);
+    assert!(fail(&folder, &["check", "-c", "near.yaml"]).contains("anchor_file: must be in another folder"));
 }
 
 #[tokio::test]

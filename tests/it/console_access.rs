@@ -4,6 +4,7 @@
 use crate::support::{
     agent::{Agent, Step, http_response, write},
     browser::{Browser, operators},
+    closed_port::ClosedPort,
     eventually,
     gateway::{Gateway, GatewayBuilder, gatepost_command, gateway, send},
     issuer::TokenIssuer,
@@ -88,7 +89,10 @@ async fn with_operators_pages_lead_to_the_login_and_the_interface_requires_a_cre
     ] {
         assert_eq!(with_key(caller, method, path).await.status, status, "{caller} {method} {path}");
     }
-    assert!(gate.read_file("audit.log").contains(r#""actor":"key:bob","action":"source_refreshed""#));
+    eventually("the refusal is recorded", async || {
+        gate.read_file("audit.log").contains(r#""actor":"key:bob","action":"source_refreshed""#)
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -274,11 +278,84 @@ async fn a_secret_of_the_login_that_cannot_be_loaded_keeps_the_configuration() {
         "  access:\n    url: http://127.0.0.1:1\n    login: {issuer: 'http://127.0.0.1:1', client_id: x, client_secret: 'env:GATEPOST_NO_SUCH_SECRET'}\n    roles:\n",
     );
     gate.write_file("gatepost.yaml", &broken);
+    eventually("the configuration is refused", async || gate.admin_page("/readyz").await.text().contains("rejected"))
+        .await;
+    let mut alice = Browser::logged_in(&gate, "alice").await;
+    alice.page("/console").await;
+    assert!(alice.get("/readyz").await.text().contains("admin.access.login"));
+}
+
+#[tokio::test]
+async fn readyz_shows_codes_to_those_without_a_role_and_details_to_operators() {
+    let source = ClosedPort::new();
+    let url = format!("http://{}/internal-registry", source.address);
+    let sources = format!("agents:\n  sources:\n    - agents.json\n    - {{kind: aidip, url: '{url}', name: hr}}\n");
+    let gate = with_operators().section(&sources).start().await;
+    gate.write_file("agents.json", r#"[{"id": "bad id"}]"#);
+    let config = gate.read_file("gatepost.yaml");
+    gate.write_file("gatepost.yaml", &format!("{config}limits: {{per_caller: hunter2}}\n"));
+    let with_key = async |key: &str| {
+        let request = Browser::new(&gate).request("GET", "/readyz").header("x-api-key", key);
+        send(request).await
+    };
     eventually("the configuration is refused", async || {
-        gate.admin_page("/readyz").await.text().contains("admin.access.login")
+        let text = with_key(gate.key("carol")).await.text();
+        text.contains("hunter2") && text.contains("internal-registry") && text.contains("\"rejected\":1")
     })
     .await;
-    Browser::logged_in(&gate, "alice").await.page("/console").await;
+    let codes = json!({
+        "ready": false,
+        "reasons": ["sources_not_read"],
+        "warnings": ["config_rejected", "documents_rejected"],
+    });
+    let anonymous = gate.admin_page("/readyz").await;
+    assert_eq!((anonymous.status, anonymous.json()), (503, codes.clone()));
+    let mut with_ended_session = Browser::new(&gate);
+    with_ended_session.set_cookie("gatepost_console=ended");
+    assert_eq!(with_ended_session.get("/readyz").await.json(), codes);
+    for key in [gate.key("dora"), gate.key("team-a"), "gp_nothing", ""] {
+        let response = with_key(key).await;
+        assert_eq!((response.status, response.json()), (503, codes.clone()), "{key}");
+    }
+    let mut bob = Browser::logged_in(&gate, "bob").await;
+    assert!(bob.get("/readyz").await.text().contains("source hr was not read yet"));
+}
+
+#[tokio::test]
+async fn refused_logins_without_end_take_neither_threads_nor_the_disk_of_the_audit_log() {
+    let gate = started().await;
+    let status_of_process = || std::fs::read_to_string(format!("/proc/{}/status", gate.child.id())).unwrap();
+    let threads = || {
+        let status = status_of_process();
+        let line = status.lines().find_map(|line| line.strip_prefix("Threads:")).unwrap();
+        line.trim().parse::<usize>().unwrap()
+    };
+    let (threads_before, memory_before) = (threads(), gate.peak_memory());
+    let lines_before = gate.read_file("audit.log").lines().count();
+    // Nobody can write the log meanwhile: what waits for it would stay.
+    let head = std::fs::File::open(gate.folder().join("audit.log.head")).unwrap();
+    head.lock_shared().unwrap();
+    let clients = (0..20).map(|_| {
+        let browser = Browser::new(&gate);
+        async move {
+            for _ in 0..100 {
+                let request = browser.request("POST", "/console/login").form(&[("key", "gp_nothing")]);
+                assert_eq!(send(request).await.status, 401);
+            }
+        }
+    });
+    futures_util::future::join_all(clients).await;
+    let (threads_after, memory_after) = (threads(), gate.peak_memory());
+    assert!(threads_after < threads_before + 20, "{threads_before} threads before, {threads_after} after");
+    assert!(memory_after < memory_before + 50, "{memory_before} MiB before, {memory_after} MiB after");
+    drop(head);
+    eventually("refusals are recorded", async || gate.read_file("audit.log").lines().count() > lines_before).await;
+    let omitted = gate.metric("gatepost_audit_entries_total{result=\"omitted\"}").await.unwrap();
+    assert!(omitted > 1_500.0, "{omitted}");
+    let text = gate.read_file("audit.log");
+    assert!(text.lines().count() < lines_before + 500 && text.len() < 200 << 10, "{} bytes", text.len());
+    Browser::logged_in(&gate, "alice").await;
+    eventually("a login is recorded", async || gate.read_file("audit.log").contains(r#""actor":"key:alice""#)).await;
 }
 
 #[tokio::test]

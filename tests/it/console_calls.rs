@@ -242,6 +242,12 @@ async fn sources_are_polled_and_losses_accepted_by_operators_and_the_audit_log_n
     let again = browser.post("/console/sources/confirm", &form).await;
     assert_eq!(again.header("location"), Some("/console/sources?done=nothing"));
 
+    // Refusals are written with the next change, or a second later.
+    eventually("the last refusal is recorded", async || {
+        let last = gate.read_file("audit.log").lines().last().map(str::to_owned).unwrap();
+        last.contains("source_loss_confirmed") && last.contains("refused")
+    })
+    .await;
     let log = gate.read_file("audit.log");
     let entries = |action: &str, outcome: &str| -> Vec<Value> {
         let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

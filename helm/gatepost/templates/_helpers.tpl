@@ -124,7 +124,7 @@ relative path is beside the configuration. Call with (list $ "path"). */}}
 {{- end -}}
 {{- end -}}
 {{- range $at, $bridge := $config.mqtt_bridge -}}{{- $_ := set $paths (printf "config.mqtt_bridge[%d].state_folder" $at) $bridge.state_folder -}}{{- end -}}
-{{- range $setting := list "audit.file" "limits.quota_state_file" "access_log.output" "shutdown.handover_socket" -}}
+{{- range $setting := list "audit.file" "audit.anchor_file" "limits.quota_state_file" "access_log.output" "shutdown.handover_socket" -}}
 {{- $parts := splitList "." $setting -}}
 {{- $_ := set $paths (printf "config.%s" $setting) (get (get $config (first $parts) | default dict) (last $parts)) -}}
 {{- end -}}
@@ -142,7 +142,7 @@ relative path is beside the configuration. Call with (list $ "path"). */}}
 {{- define "gatepost.sharedFiles" -}}
 {{- $settings := list -}}
 {{- range $written := include "gatepost.writtenPaths" . | fromJsonArray -}}
-{{- if and $written.mount.shared (has $written.setting (list "config.audit.file" "config.limits.quota_state_file" "config.access_log.output")) -}}
+{{- if and $written.mount.shared (has $written.setting (list "config.audit.file" "config.audit.anchor_file" "config.limits.quota_state_file" "config.access_log.output")) -}}
 {{- $settings = append $settings $written.setting -}}
 {{- end -}}
 {{- end -}}
@@ -518,6 +518,9 @@ Helm renders templates in no documented order. */}}
 {{- end -}}
 {{- if and $written.mount.ends (eq $written.setting "config.audit.file") -}}
 {{- fail "config.audit would lose its log with the pod: set persistence.enabled to true, which is for one pod, or a path of config.audit.file on a volume of extraVolumeMounts" -}}
+{{- end -}}
+{{- if and $written.mount.ends (eq $written.setting "config.audit.anchor_file") -}}
+{{- fail "config.audit would lose its anchor with the pod: set a path of config.audit.anchor_file on a volume of extraVolumeMounts" -}}
 {{- end -}}
 {{- end -}}
 {{- $maxTasksSize := dig "max_size" "" ($config.tasks | default dict) -}}

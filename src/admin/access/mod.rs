@@ -20,4 +20,4 @@ pub use page_guard::{CSRF_FIELD, CsrfToken};
 pub use plain_pages::{error_page, page_response};
 
 pub(super) use login_pages::{login_router, logout_router};
-pub(super) use page_guard::{ApiGuard, require_operator_page, require_role_for_api};
+pub(super) use page_guard::{ApiGuard, recognize_operator, require_operator_page, require_role_for_api};

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     admin::admin_state::AdminState,
     agent::escaped_caller_id,
-    audit::{AuditAction, AuditEntry},
+    audit::{AuditAction, AuditEntry, AuditOutcome},
     auth::Caller,
     fault::{Fault, FaultCode},
     net::FetchClient,
@@ -26,9 +26,6 @@ use tokio::runtime::Handle;
 
 /// Marks requests that a script makes without a person: they keep no session from becoming idle.
 const REFRESH_HEADER: &str = "x-console-refresh";
-
-/// Actor of logins that nobody is identified by.
-const UNIDENTIFIED: &str = "unidentified";
 
 /// What [`OperatorAccess`] is built from.
 pub struct OperatorAccessSettings {
@@ -230,6 +227,20 @@ impl OperatorAccess {
         }
     }
 
+    /// Returns the operator of a request that others may make too. A request without a credential, such as that of a probe,
+    /// waits for nothing.
+    pub(super) async fn recognize(&self, source: RequestSource<'_>) -> Option<Operator> {
+        let in_force = self.in_force();
+        let sends_credential = || {
+            ConsoleCookie::Session.value_in(source.headers, in_force.is_secure()).is_some()
+                || self.state.credential_headers().iter().any(|name| source.headers.contains_key(name))
+        };
+        if in_force.requires_login() && !sends_credential() {
+            return None;
+        }
+        self.identify(source).await.ok().map(|identified| identified.operator)
+    }
+
     async fn identify_by_session(
         &self,
         token: &str,
@@ -316,12 +327,14 @@ impl OperatorAccess {
         source: RequestSource<'_>,
     ) -> Result<HeaderValue, NoOperator> {
         let operator = self.operator_with(Some(&credential), source.address, true).await.inspect_err(|why| {
-            let (actor, reason) = match why {
-                NoOperator::NoRole(fault, name) => (&**name, fault.log_message()),
-                NoOperator::Undecided(fault) | NoOperator::Closed(fault) => (UNIDENTIFIED, fault.log_message()),
-                NoOperator::Unauthenticated(_) => (UNIDENTIFIED, "the credential is not valid"),
+            let by_stranger = AuditEntry::by_stranger(AuditAction::OperatorLoggedIn, "");
+            let entry = match why {
+                NoOperator::NoRole(fault, name) => {
+                    AuditEntry::new(AuditAction::OperatorLoggedIn, name.to_string(), "").refused(fault.log_message())
+                }
+                NoOperator::Undecided(fault) | NoOperator::Closed(fault) => by_stranger.refused(fault.log_message()),
+                NoOperator::Unauthenticated(_) => by_stranger.refused("the credential is not valid"),
             };
-            let entry = AuditEntry::new(AuditAction::OperatorLoggedIn, actor, "").refused(reason);
             self.record(entry, source.address);
         })?;
         let name = operator.name.unwrap_or_default();
@@ -354,11 +367,13 @@ impl OperatorAccess {
         self.state.api_key_header()
     }
 
-    /// Records an entry in the background.
+    /// Records an entry in the background. What strangers cause without end occupies no thread.
     fn record(&self, mut entry: AuditEntry, address: IpAddr) {
-        if let Some(log) = self.state.audit_log() {
-            entry.address = Some(address);
-            self.calls.spawn_blocking(move || log.record_limited(entry));
+        let Some(log) = self.state.audit_log() else { return };
+        entry.address = Some(address);
+        match entry.outcome {
+            AuditOutcome::Refused => log.record_refusal(entry),
+            AuditOutcome::Done => drop(self.calls.spawn_blocking(move || log.record(entry))),
         }
     }
 }

@@ -132,6 +132,19 @@ pub(in crate::admin) async fn require_role_for_api(
     next.run(request).await
 }
 
+/// Adds the [`super::Operator`] to a request, if an operator made it. Others pass too.
+pub(in crate::admin) async fn recognize_operator(
+    State(access): State<Arc<OperatorAccess>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let source = RequestSource { headers: request.headers(), address: ClientAddress::of(&request) };
+    if let Some(operator) = access.recognize(source).await {
+        request.extensions_mut().insert(operator);
+    }
+    next.run(request).await
+}
+
 /// What the JSON interface requires for requests that change something.
 #[derive(Clone)]
 pub(in crate::admin) struct ApiGuard {

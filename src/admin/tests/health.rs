@@ -29,10 +29,20 @@ async fn the_probes_tell_start_readiness_and_drain_apart() {
         GatewayHealth { agents: Some(0), awaited_sources: vec!["team-a".to_owned()], ..GatewayHealth::default() };
     for path in ["/readyz", "/startupz"] {
         let (status, report) = get(&health, path).await;
-        assert!(status == 503 && report["reasons"].to_string().contains("team-a"), "{path}: {report}");
+        assert_eq!((status, &report["reasons"]), (503, &json!(["sources_not_read"])), "{path}");
     }
     *health.state.health.lock() = GatewayHealth { agents: Some(0), ..GatewayHealth::default() };
     assert_eq!(get(&health, "/readyz").await, (200, json!({"ready": true, "reasons": []})));
+    let secrets = GatewayHealth {
+        agents: Some(0),
+        rejected_documents: 2,
+        config_error: Some("limits: 'hunter2' is not a rate".to_owned()),
+        problems: vec!["https://r.internal/agents cannot be read".to_owned()],
+        ..GatewayHealth::default()
+    };
+    *health.state.health.lock() = secrets;
+    let codes = json!(["config_rejected", "documents_rejected", "sources_unreadable"]);
+    assert_eq!(get(&health, "/readyz").await, (200, json!({"ready": true, "reasons": [], "warnings": codes})));
     *health.state.health.lock() = GatewayHealth { agents: Some(0), draining: true, ..GatewayHealth::default() };
     assert_eq!(get(&health, "/readyz").await.0, 503);
     assert_eq!(get(&health, "/startupz").await.0, 200, "it has started");

@@ -188,6 +188,14 @@ async fn readiness_fails_while_draining_and_before_the_first_snapshot_but_not_fo
 }
 
 #[tokio::test]
+async fn readiness_of_a_listener_that_is_not_on_loopback_and_has_no_operators_is_codes_only() {
+    let admin = start_admin("0.0.0.0:0", FakeState::default()).await;
+    admin.state.health.lock().config_error = Some("limits: 'hunter2' is not a rate".to_owned());
+    let codes = json!({"ready": false, "reasons": ["agents_not_loaded"], "warnings": ["config_rejected"]});
+    assert_eq!(admin.get("/readyz").await, (503, codes));
+}
+
+#[tokio::test]
 async fn a_ready_gateway_warns_of_services_that_it_cannot_use_and_names_none() {
     let admin = start_on_loopback(&["a"]).await;
     let outage = |service| Outage { service, since: 1 };

@@ -4,7 +4,7 @@ use super::*;
 use std::{fs, os::unix::fs::PermissionsExt as _};
 use time::{Duration, OffsetDateTime};
 
-fn renamed(log: &TestLog) -> Vec<PathBuf> {
+pub(super) fn renamed(log: &TestLog) -> Vec<PathBuf> {
     let mut files = list_files(&log.path()).unwrap();
     files.pop();
     files
@@ -16,7 +16,7 @@ fn record_at(test: &TestLog, time: OffsetDateTime, id: &str) {
 }
 
 /// Writes entries of some days before today, each of which ends in a renamed file.
-fn with_days(days: i64) -> TestLog {
+pub(super) fn with_days(days: i64) -> TestLog {
     let (test, now) = (TestLog::open(), OffsetDateTime::now_utc());
     for day in (1..=days).rev() {
         record_at(&test, now - Duration::days(day) - Duration::HOUR, &format!("day-{day}"));

@@ -100,7 +100,8 @@ fn r8_a_verification_ends_at_its_deadline() {
     let test = TestLog::open();
     let privacy = LogPrivacy::new(LoggedCallers::Plain, LoggedAddresses::Full, None).unwrap();
     let path = test.path();
-    let mut locked = chained_file::LockedLog::open(&path, std::time::Duration::from_secs(5)).unwrap();
+    let files = anchor_file::LogFiles { log: path.clone(), anchor: None };
+    let mut locked = chained_file::LockedLog::open(&files, None, std::time::Duration::from_secs(5)).unwrap();
     for _ in 0..1_100 {
         locked.append(&AuditEntry::by_admin(AuditAction::SourceRefreshed, "files"), &privacy).unwrap();
     }

@@ -118,16 +118,58 @@ fn r8_a_process_that_died_while_it_wrote_a_line_breaks_nothing() {
 }
 
 #[test]
-fn r8_a_lost_head_is_made_again_and_one_that_is_broken_too() {
+fn r8_a_head_that_is_missing_or_broken_fails_and_the_next_entry_makes_it_again() {
     let log = Tampered::with_lines(2);
-    let head = head_file::head_path(&log.0.path());
+    let (head, last) = (head_file::head_path(&log.0.path()), log.0.verify().unwrap().last);
+    let expect_missing = |verified: Result<ChainProof, String>| {
+        let problem = verified.unwrap_err();
+        assert!(
+            problem.starts_with(&format!("{}: the head of the log is missing or broken", head.display())),
+            "{problem}"
+        );
+    };
     fs::remove_file(&head).unwrap();
-    assert!(!log.0.verify().unwrap().has_head);
+    expect_missing(log.0.verify());
+    // A line that is known from elsewhere makes up for it, if it is there.
+    let knows = |last: &KnownLine| ChainVerification { known_line: Some(last.clone()), ..ChainVerification::default() };
+    assert_eq!(log.0.verify_with(knows(&last)).unwrap().lines, 2);
+    log.0.verify_with(knows(&KnownLine { sequence: 3, ..last })).unwrap_err();
     log.0.record(&["third"]);
-    fs::write(&head, "broken").unwrap();
-    log.0.record(&["fourth"]);
-    let proof = log.0.verify().unwrap();
-    assert!(proof.has_head && proof.lines == 4, "{proof:?}");
+    assert_eq!(log.0.verify().unwrap().lines, 3);
+    for text in ["broken", ""] {
+        fs::write(&head, text).unwrap();
+        expect_missing(log.0.verify());
+    }
+    // A gateway that starts makes it again too: its next entry would.
+    drop(log.0.of_another_process());
+    assert_eq!(log.0.verify().unwrap().lines, 3);
+}
+
+#[test]
+fn r8_files_without_the_current_one_are_not_valid_unless_their_last_line_is_known() {
+    let log = Tampered::with_lines(2);
+    let last = log.0.verify().unwrap().last;
+    let renamed = log.0.folder.path().join("audit.log.000000000001");
+    fs::rename(log.0.path(), &renamed).unwrap();
+    let verify = |known_line| {
+        ChainVerification { known_line, ..ChainVerification::default() }.verify(std::slice::from_ref(&renamed))
+    };
+    let problem = verify(None).unwrap_err();
+    assert!(problem.contains("the current file is not named"), "{problem}");
+    assert_eq!(verify(Some(last)).unwrap().lines, 2);
+}
+
+#[test]
+fn r8_a_gateway_that_runs_notices_that_its_log_and_head_were_cut_off() {
+    for cut in [2, 0] {
+        let log = Tampered::with_lines(5);
+        log.edit(|lines| lines.truncate(cut));
+        fs::remove_file(head_file::head_path(&log.0.path())).unwrap();
+        drop(log.0.of_another_process());
+        log.0.record(&["later"]);
+        let problem = log.0.verify().unwrap_err();
+        assert!(problem.contains("missing before line 6"), "{problem}");
+    }
 }
 
 #[test]
@@ -137,7 +179,8 @@ fn r8_a_log_that_was_written_anew_is_not_signed_and_lacks_the_known_line() {
     log.0.log.set_signing_key(Some(Arc::clone(&key)));
     log.0.log.maintain(false);
     let files = list_files(&log.0.path()).unwrap();
-    let verify = |known_line| ChainVerification { keys: Some(keys_of(&key)), known_line }.verify(&files);
+    let with_keys = |keys, known_line| ChainVerification { keys, known_line, anchor_file: None }.verify(&files);
+    let verify = |known_line| with_keys(Some(keys_of(&key)), known_line);
     let proof = verify(None).unwrap();
     assert_eq!((proof.lines, proof.signed_up_to), (4, Some(3)));
     assert_eq!(verify(Some(proof.last.clone())).unwrap(), proof);
@@ -146,7 +189,10 @@ fn r8_a_log_that_was_written_anew_is_not_signed_and_lacks_the_known_line() {
     let forged = Tampered::with_lines(3);
     forged.edit(|lines| lines.truncate(0));
     fs::remove_file(head_file::head_path(&forged.0.path())).unwrap();
-    forged.0.record(&["a", "b", "c"]);
+    let forger = forged.0.of_another_process();
+    for id in ["a", "b", "c"] {
+        forger.record(AuditEntry::new(AuditAction::DocumentPublished, "key:team-a", id));
+    }
     forged.0.verify().unwrap();
     let signature = log.0.lines()[3]["signature"].as_str().unwrap().to_owned();
     fs::copy(forged.0.path(), log.0.path()).unwrap();
@@ -162,7 +208,7 @@ fn r8_a_log_that_was_written_anew_is_not_signed_and_lacks_the_known_line() {
     let problem = verify(None).unwrap_err();
     assert!(problem.contains(":4: the signature of the checkpoint is of another line"), "{problem}");
     let others = Some(keys_of(&signing_key()));
-    let problem = ChainVerification { keys: others, known_line: None }.verify(&files).unwrap_err();
+    let problem = with_keys(others, None).unwrap_err();
     assert!(problem.contains(":4: the checkpoint is not signed with a trusted key"), "{problem}");
 }
 
