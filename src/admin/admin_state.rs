@@ -3,7 +3,7 @@
 use crate::{
     agent::{Agent, AgentId, AgentStatus},
     audit::AuditLog,
-    auth::{Caller, NewPairingCode, RevocationList},
+    auth::{Caller, NewPairingCode, RevocationList, TokenRevocationRequest},
     fault::{Fault, FaultCode},
     registry::SourceHealth,
     telemetry::{Outage, redact},
@@ -72,6 +72,14 @@ pub trait AdminState: Send + Sync + 'static {
     /// Returns the revoked tokens; `None` if there are no tokens here.
     fn revocations(&self) -> Option<Arc<RevocationList>> {
         None
+    }
+
+    /// Checks that the tokens of a revocation can exist.
+    ///
+    /// # Errors
+    /// The configuration in force accepts no such token.
+    fn require_possible_revocation(&self, _request: &TokenRevocationRequest) -> Result<(), String> {
+        Ok(())
     }
 
     /// Authenticates the credential in `headers`, as that of a call.

@@ -2,10 +2,13 @@
 
 use super::{
     admin_context::AdminContext,
-    admin_state::SourceRow,
+    admin_state::{AdminState, SourceRow},
     page_response::{error_response, run_blocking},
 };
-use crate::fault::{Fault, FaultCode};
+use crate::{
+    fault::{Fault, FaultCode},
+    values::nearest_name,
+};
 use axum::{
     Json,
     extract::{Path, State},
@@ -34,9 +37,10 @@ struct ConfirmResponse {
 
 /// Confirms an agent loss that the loss guard holds back, which then takes effect.
 pub(super) async fn confirm_agent_loss(State(context): State<AdminContext>, Path(name): Path<String>) -> Response {
-    match run_blocking(move || context.state.confirm_agent_loss(&name)).await {
-        Some(Some(confirmed)) => Json(ConfirmResponse { confirmed }).into_response(),
-        Some(None) => error_response(&unknown_source()),
+    let confirm = move || context.state.confirm_agent_loss(&name).ok_or_else(|| unknown_source(&*context.state, &name));
+    match run_blocking(confirm).await {
+        Some(Ok(confirmed)) => Json(ConfirmResponse { confirmed }).into_response(),
+        Some(Err(unknown)) => error_response(&unknown),
         None => error_response(&Fault::new(FaultCode::Internal, "Confirming the loss failed")),
     }
 }
@@ -48,13 +52,20 @@ struct RefreshResponse {
 
 /// Polls a source at once. The response does not wait for the poll, whose result `GET /sources` shows.
 pub(super) async fn refresh_source(State(context): State<AdminContext>, Path(name): Path<String>) -> Response {
-    match run_blocking(move || context.state.refresh_source(&name)).await {
-        Some(true) => (StatusCode::ACCEPTED, Json(RefreshResponse { polling: true })).into_response(),
-        Some(false) => error_response(&unknown_source()),
+    let refresh = move || {
+        let is_known = context.state.refresh_source(&name);
+        if is_known { Ok(()) } else { Err(unknown_source(&*context.state, &name)) }
+    };
+    match run_blocking(refresh).await {
+        Some(Ok(())) => (StatusCode::ACCEPTED, Json(RefreshResponse { polling: true })).into_response(),
+        Some(Err(unknown)) => error_response(&unknown),
         None => error_response(&Fault::new(FaultCode::Internal, "The poll could not be started")),
     }
 }
 
-fn unknown_source() -> Fault {
-    Fault::new(FaultCode::NotFound, "There is no source with this name (GET /sources lists them)")
+fn unknown_source(state: &dyn AdminState, name: &str) -> Fault {
+    let sources = state.list_sources();
+    let nearest = nearest_name(name, sources.iter().map(|source| &*source.name));
+    let nearest = nearest.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
+    Fault::new(FaultCode::NotFound, format!("There is no source with this name ({nearest}GET /sources lists them)"))
 }

@@ -31,7 +31,11 @@ pub(super) async fn revoke_tokens(State(context): State<AdminContext>, author: C
     // The message of serde_json is not used: it may quote the token.
     let request = serde_json::from_slice::<TokenRevocationRequest>(&body);
     let request = request.map_err(|_| "The body is a JSON object with token, or issuer with jti or subject".to_owned());
-    let tokens = match request.and_then(|request| request.select(revocations.time())) {
+    let select = |request: TokenRevocationRequest| {
+        let tokens = request.select(revocations.time())?;
+        context.state.require_possible_revocation(&request).map(|()| tokens)
+    };
+    let tokens = match request.and_then(select) {
         Ok(tokens) => tokens,
         Err(why) => return error_response(&Fault::new(FaultCode::InvalidInput, why)),
     };
@@ -45,7 +49,9 @@ pub(super) async fn revoke_tokens(State(context): State<AdminContext>, author: C
     };
     match make_recorded_change(context.state.audit_log(), entry, change, result_of).await {
         Some(Ok(Publication::NotShared)) => Json(json!({"expires_in": expires_in})).into_response(),
-        Some(Ok(Publication::Published)) => Json(json!({"expires_in": expires_in, "published": true})).into_response(),
+        Some(Ok(Publication::Published)) => {
+            Json(json!({"expires_in": expires_in, "published": true})).into_response()
+        }
         Some(Ok(Publication::Pending)) => {
             let body = Json(json!({"expires_in": expires_in, "published": false}));
             (StatusCode::ACCEPTED, body).into_response()

@@ -4,7 +4,7 @@ use super::{document_search::DocumentSearch, rule_locator::RuleLocator};
 use crate::{
     admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page},
     audit::AuditLog,
-    auth::{Caller, NewPairingCode, PresentedCredentials, RevocationList},
+    auth::{Caller, NewPairingCode, PresentedCredentials, RevocationList, TokenRevocationRequest},
     config::{GatewayConfig, LoadedConfig},
     console::{ConfigInForce, ConsoleSource},
     explain::{Decision, DecisionView, RuleSearch},
@@ -217,6 +217,10 @@ impl AdminState for GatewayAdminState {
 
     fn revocations(&self) -> Option<Arc<RevocationList>> {
         Some(Arc::clone(&self.gateway.revocations))
+    }
+
+    fn require_possible_revocation(&self, request: &TokenRevocationRequest) -> Result<(), String> {
+        self.config.load().config.accepted_tokens().require_possible(request)
     }
 
     fn authenticate(&self, headers: HeaderMap, address: IpAddr) -> BoxFuture<'static, Result<Arc<Caller>, Fault>> {
