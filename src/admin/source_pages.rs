@@ -3,14 +3,13 @@
 use super::{
     admin_context::AdminContext,
     admin_state::{AdminState, SourceRow},
-    page_response::{error_response, run_blocking},
+    page_response::{VisibleJson, error_response, run_blocking},
 };
 use crate::{
     fault::{Fault, FaultCode},
     values::nearest_name,
 };
 use axum::{
-    Json,
     extract::{Path, State},
     http::StatusCode,
     response::{IntoResponse, Response},
@@ -25,7 +24,7 @@ struct SourcesPage {
 /// Lists every source in the order of precedence.
 pub(super) async fn list_sources(State(context): State<AdminContext>) -> Response {
     match run_blocking(move || context.state.list_sources()).await {
-        Some(sources) => Json(SourcesPage { sources }).into_response(),
+        Some(sources) => VisibleJson(SourcesPage { sources }).into_response(),
         None => error_response(&Fault::new(FaultCode::Internal, "Listing the sources failed")),
     }
 }
@@ -39,7 +38,7 @@ struct ConfirmResponse {
 pub(super) async fn confirm_agent_loss(State(context): State<AdminContext>, Path(name): Path<String>) -> Response {
     let confirm = move || context.state.confirm_agent_loss(&name).ok_or_else(|| unknown_source(&*context.state, &name));
     match run_blocking(confirm).await {
-        Some(Ok(confirmed)) => Json(ConfirmResponse { confirmed }).into_response(),
+        Some(Ok(confirmed)) => VisibleJson(ConfirmResponse { confirmed }).into_response(),
         Some(Err(unknown)) => error_response(&unknown),
         None => error_response(&Fault::new(FaultCode::Internal, "Confirming the loss failed")),
     }
@@ -57,7 +56,7 @@ pub(super) async fn refresh_source(State(context): State<AdminContext>, Path(nam
         if is_known { Ok(()) } else { Err(unknown_source(&*context.state, &name)) }
     };
     match run_blocking(refresh).await {
-        Some(Ok(())) => (StatusCode::ACCEPTED, Json(RefreshResponse { polling: true })).into_response(),
+        Some(Ok(())) => (StatusCode::ACCEPTED, VisibleJson(RefreshResponse { polling: true })).into_response(),
         Some(Err(unknown)) => error_response(&unknown),
         None => error_response(&Fault::new(FaultCode::Internal, "The poll could not be started")),
     }

@@ -4,14 +4,13 @@
 use super::{
     admin_context::AdminContext,
     admin_state::{AgentRow, GatewayHealth, RejectedDocument, SourceRow},
-    page_response::{error_response, run_blocking},
+    page_response::{VisibleJson, error_response, run_blocking},
 };
 use crate::{
     fault::{Fault, FaultCode},
     telemetry::{ExpositionFormat, Metrics},
 };
 use axum::{
-    Json,
     extract::{Query, Request, State, rejection::QueryRejection},
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
     middleware::Next,
@@ -102,7 +101,7 @@ pub(super) async fn readyz(State(context): State<AdminContext>) -> Response {
         problems,
         sources,
     };
-    (status, Json(report)).into_response()
+    (status, VisibleJson(report)).into_response()
 }
 
 #[derive(Default, Deserialize)]
@@ -155,7 +154,7 @@ pub(super) async fn list_agents(
         }
     });
     match page.await {
-        Some(page) => Json(page).into_response(),
+        Some(page) => VisibleJson(page).into_response(),
         None => error_response(&Fault::new(FaultCode::Internal, "Listing the agents failed")),
     }
 }

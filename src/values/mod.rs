@@ -51,7 +51,7 @@ pub use certificate_validity::CertificateValidity;
 pub use client_key::{ClientKey, counted_address};
 pub use config_path::ConfigPath;
 pub use counted_noun::format_count;
-pub use deceptive_text::is_deceptive;
+pub use deceptive_text::{TextParts, is_deceptive, visible_text};
 pub use duration::ConfigDuration;
 pub use etag::etag;
 pub use event_reader::{EventReader, ServerSentEvent};

@@ -34,6 +34,7 @@ mod console_keys;
 mod console_records;
 mod contract_fuel;
 mod cors;
+mod deceptive_texts;
 mod delegation;
 mod demo;
 mod directory;
