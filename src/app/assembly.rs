@@ -171,6 +171,7 @@ impl GatewayAssembly {
             browser_pairings: pairings,
             revocations,
             recent_decisions: RecentDecisions::default(),
+            drain_end: std::sync::OnceLock::new(),
         };
         gateway.recent_decisions.set_max(file.explain.recent_decisions);
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));

@@ -422,7 +422,7 @@ pub struct ErrorsConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct ShutdownConfig {
     /// How long calls in flight may take to finish after SIGTERM; a drain ends with the last of them. Calls that take
-    /// longer end with 503 `AgentUnavailable`. Default: null, for the longest `timeouts.total` of all agents and 5s.
+    /// longer end with 503 `Overloaded`. Default: null, for the longest `timeouts.total` of all agents and 5s.
     pub drain_timeout: Option<ConfigDuration>,
     /// Time between the drop of readiness and the close of the listeners, in which load balancers notice. Default 0s.
     pub listener_close_delay: ConfigDuration,
