@@ -13,6 +13,7 @@ mod config;
 mod json_url_rewrite;
 mod matched_route;
 mod openapi;
+mod openapi_servers;
 mod path_pattern;
 mod preset;
 mod public_url;
