@@ -65,7 +65,7 @@ pub use known_secrets::{contains_known_secret, redact_known_secrets, register_se
 pub use low_priority::{lower_thread_priority, run_at_low_priority};
 pub use max_share::MaxShare;
 pub use nearest_name::{edit_distance, nearest_name};
-pub use pem_file::{PemContent, parse_private_key, read_pem_file, read_private_key};
+pub use pem_file::{PemContent, parse_pem, parse_private_key, parse_private_key_of, read_pem_file, read_private_key};
 pub use percent_encoding::{
     decode_octet, form_decode, form_pairs, percent_decode, percent_encode, percent_encode_field,
     percent_encode_fragment, percent_encode_list_item,
