@@ -6,7 +6,7 @@ use crate::{
     auth::{Caller, NewPairingCode, RevocationList, TokenRevocationRequest},
     fault::{Fault, FaultCode},
     registry::SourceHealth,
-    telemetry::{Outage, redact},
+    telemetry::{Outage, redact, redact_agent_text},
 };
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -190,8 +190,8 @@ impl AgentRow {
         let named_operations = agent.operations.iter().filter(|operation| !operation.name.is_empty());
         Self {
             id: agent.id.to_string(),
-            name: agent.name.clone(),
-            version: agent.version.clone(),
+            name: redact_agent_text(&agent.name).into_owned(),
+            version: agent.version.as_deref().map(|version| redact_agent_text(version).into_owned()),
             status: match agent.status {
                 AgentStatus::Active => "active",
                 AgentStatus::Inactive => "inactive",

@@ -36,7 +36,7 @@ use crate::{
     registry::{Catalogue, EmbeddedRegistry, OnDemandCatalogue, PublishConfig, SourceManager},
     resolver::UriResolver,
     store::SharedState,
-    telemetry::{AccessLog, Metrics},
+    telemetry::{AccessLog, Metrics, redact},
     trace::Tracer,
     transport::UpstreamClient,
 };
@@ -377,7 +377,7 @@ impl GatewayAssembly {
         });
         let unreadable = snapshot.unreadable_parts.iter().map(|(part, why)| OperatorNote {
             code: Some(FindingCode::FileUnreadable),
-            text: format!("not read: {part}: {why}"),
+            text: format!("not read: {}: {why}", redact(part)),
         });
         let sources = self.gateway.catalogue.source_health();
         let of_sources = sources.iter().filter_map(|source| {
