@@ -602,14 +602,15 @@ async fn r33_a_stream_that_was_not_asked_for_is_refused_where_the_output_is_enfo
         for key in [None, Some(want)] {
             let call = |accept: Option<&str>| {
                 let call = gate.post("/agents/promises/invoke").json(&json!({ "want": want }));
-                let call =
-                    key.iter().fold(call, |call, key| call.header("idempotency-key", format!("{key}{accept:?}")));
+                let key = key.map(|key| format!("{key}{accept:?}").replace(' ', ""));
+                let call = key.iter().fold(call, |call, key| call.header("idempotency-key", key));
                 accept.iter().fold(call, |call, accept| call.header("accept", *accept))
             };
             for accept in accepted {
                 send(call(accept)).await.expect_fault(502, "AgentError");
             }
-            for accept in &asked {
+            // A text sequence alone is no format that agents are asked for.
+            for accept in asked.iter().skip(usize::from(want == "seq")) {
                 let answer = send(call(Some(accept))).await;
                 assert!(answer.status == 200 && answer.text().contains("text"), "{want} {accept}: {}", answer.text());
             }
