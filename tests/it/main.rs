@@ -9,6 +9,7 @@ mod agent_api_paths;
 mod agent_api_websockets;
 mod agent_cards;
 mod agent_failures_with_secrets;
+mod agent_reply_headers;
 mod agents;
 mod api_key_commands;
 #[path = "../attacks/mod.rs"]
@@ -50,6 +51,7 @@ mod failures;
 mod feeds;
 mod front_ends;
 mod health_listener;
+mod hostile_client_ids;
 mod idempotency;
 mod init_command;
 mod key_migration;
