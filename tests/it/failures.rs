@@ -594,7 +594,7 @@ async fn r33_a_stream_that_was_not_asked_for_is_refused_where_the_output_is_enfo
     let cases = [
         ("events", "text/event-stream", "application/x-ndjson"),
         ("lines", "application/x-ndjson", "text/event-stream"),
-        ("seq", "application/json-seq", "application/json"),
+        ("seq", "application/json-seq", "application/x-ndjson"),
     ];
     for (want, own, other) in cases {
         let accepted = [None, Some("*/*"), Some("application/json"), Some(other), Some("text/*;q=0, */*")];
