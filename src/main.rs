@@ -4,7 +4,6 @@ use anyhow::Context;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use gatepost::{app, cli, config, demo};
 use std::{
-    io::{ErrorKind, Write as _},
     path::{Path, PathBuf},
     process::ExitCode,
 };
@@ -140,7 +139,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
-            eprintln!("gatepost: {}", config::strip_os_error_codes(&format!("{why:#}")));
+            cli::print_error(&format!("gatepost: {why:#}"));
             ExitCode::FAILURE
         }
     }
@@ -162,7 +161,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Init(args) => cli::init(args),
         Command::Completions { shell } => print_completions(shell),
         Command::Man { folder } => write_manual_pages(&folder),
-        Command::Schema => print_line(&format!("{:#}", config::json_schema())),
+        Command::Schema => cli::print_line(&format!("{:#}", config::json_schema())),
         Command::Demo => run_demo(),
         Command::Audit { command } => cli::run_audit_command(command),
         Command::Key { command } => cli::manage_keys(command),
@@ -179,7 +178,7 @@ fn run(command: Command) -> anyhow::Result<()> {
 fn print_completions(shell: clap_complete::Shell) -> anyhow::Result<()> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "gatepost", &mut text);
-    print_line(String::from_utf8(text)?.trim_end())
+    cli::print_line(String::from_utf8(text)?.trim_end())
 }
 
 fn write_manual_pages(folder: &Path) -> anyhow::Result<()> {
@@ -191,18 +190,10 @@ fn write_manual_pages(folder: &Path) -> anyhow::Result<()> {
 fn run_demo() -> anyhow::Result<()> {
     let runtime = app::build_runtime()?;
     // The demo works without its output, so that a closed pipe does not end it.
-    let print = |text: &str| drop(print_line(text));
+    let print = |text: &str| drop(cli::print_line(text));
     let started = runtime.block_on(demo::DemoGateway::start())?;
     let folder = runtime.block_on(started.run(print));
     drop(runtime);
     drop(folder);
-    print_line("\nThe demo has ended.")
-}
-
-/// Prints a line. A closed pipe, as with `head`, is not an error.
-fn print_line(text: &str) -> anyhow::Result<()> {
-    match writeln!(std::io::stdout(), "{text}") {
-        Err(why) if why.kind() != ErrorKind::BrokenPipe => Err(why).context("stdout cannot be written"),
-        _ => Ok(()),
-    }
+    cli::print_line("\nThe demo has ended.")
 }

@@ -3,10 +3,10 @@
 use crate::{
     agent::{Agent, AgentId, AgentStatus},
     audit::AuditLog,
-    auth::{Caller, NewPairingCode, RevocationList},
+    auth::{Caller, NewPairingCode, RevocationList, TokenRevocationRequest},
     fault::{Fault, FaultCode},
     registry::SourceHealth,
-    telemetry::{Outage, redact},
+    telemetry::{Outage, redact, redact_agent_text},
 };
 use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
@@ -72,6 +72,14 @@ pub trait AdminState: Send + Sync + 'static {
     /// Returns the revoked tokens; `None` if there are no tokens here.
     fn revocations(&self) -> Option<Arc<RevocationList>> {
         None
+    }
+
+    /// Checks that the tokens of a revocation can exist.
+    ///
+    /// # Errors
+    /// The configuration in force accepts no such token.
+    fn require_possible_revocation(&self, _request: &TokenRevocationRequest) -> Result<(), String> {
+        Ok(())
     }
 
     /// Authenticates the credential in `headers`, as that of a call.
@@ -198,8 +206,8 @@ impl AgentRow {
         let named_operations = agent.operations.iter().filter(|operation| !operation.name.is_empty());
         Self {
             id: agent.id.to_string(),
-            name: agent.name.clone(),
-            version: agent.version.clone(),
+            name: redact_agent_text(&agent.name).into_owned(),
+            version: agent.version.as_deref().map(|version| redact_agent_text(version).into_owned()),
             status: match agent.status {
                 AgentStatus::Active => "active",
                 AgentStatus::Inactive => "inactive",

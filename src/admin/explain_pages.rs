@@ -3,11 +3,10 @@
 
 use super::{
     admin_context::AdminContext,
-    page_response::{error_response, run_blocking},
+    page_response::{VisibleJson, error_response, run_blocking},
 };
 use crate::fault::{Fault, FaultCode};
 use axum::{
-    Json,
     body::Bytes,
     extract::{Path, State},
     response::{IntoResponse, Response},
@@ -25,7 +24,7 @@ const NOT_REMEMBERED: &str = "No refused call with this id is remembered: admitt
 /// Explains what would become of a call. It runs where calls run, and not on the thread of this listener.
 pub(super) async fn explain_call(State(context): State<AdminContext>, body: Bytes) -> Response {
     match context.calls.spawn(context.state.explain(body)).await {
-        Ok(Ok(explanation)) => Json(explanation).into_response(),
+        Ok(Ok(explanation)) => VisibleJson(explanation).into_response(),
         Ok(Err(fault)) => error_response(&fault),
         Err(_) => error_response(&Fault::new(FaultCode::Internal, "The explanation failed")),
     }
@@ -38,7 +37,7 @@ pub(super) async fn find_decisions(State(context): State<AdminContext>, Path(id)
         Some(decisions) if decisions.is_empty() => {
             error_response(&Fault::new(FaultCode::NotFound, NOT_REMEMBERED).with_member("remembered", false.into()))
         }
-        Some(decisions) => Json(json!({"decisions": decisions})).into_response(),
+        Some(decisions) => VisibleJson(json!({"decisions": decisions})).into_response(),
         None => error_response(&Fault::new(FaultCode::Internal, "Finding the decisions failed")),
     }
 }

@@ -4,11 +4,10 @@
 use super::{
     admin_context::AdminContext,
     audit_middleware::NothingChanged,
-    page_response::{error_response, run_blocking},
+    page_response::{VisibleJson, error_response, run_blocking},
 };
 use crate::fault::{Fault, FaultCode};
 use axum::{
-    Json,
     body::Bytes,
     extract::{Path, State},
     http::StatusCode,
@@ -33,7 +32,7 @@ pub(super) async fn register_runtime(
         Some(Ok(registration)) => {
             let status = if registration.is_new { StatusCode::CREATED } else { StatusCode::OK };
             let body = json!({"name": registered_name, "expires_in": registration.ttl.as_secs()});
-            let mut response = (status, Json(body)).into_response();
+            let mut response = (status, VisibleJson(body)).into_response();
             if !registration.has_new_address {
                 response.extensions_mut().insert(NothingChanged);
             }
@@ -56,7 +55,7 @@ pub(super) async fn remove_registration(State(context): State<AdminContext>, Pat
 /// Creates a code that pairs one web page, and invalidates the previous code.
 pub(super) async fn create_pairing_code(State(context): State<AdminContext>) -> Response {
     match context.state.create_pairing_code().await {
-        Ok(new) => Json(json!({"code": new.code, "expires_in": new.lifetime.as_secs()})).into_response(),
+        Ok(new) => VisibleJson(json!({"code": new.code, "expires_in": new.lifetime.as_secs()})).into_response(),
         Err(fault) => error_response(&fault),
     }
 }

@@ -1,12 +1,16 @@
 //! What the handlers of the admin pages share: error responses, the refusal of web pages, and blocking threads.
 
-use crate::fault::{ErrorFormat, Fault, FaultCode};
+use crate::{
+    fault::{ErrorFormat, Fault, FaultCode},
+    values::visible_text,
+};
 use axum::{
     extract::Request,
     http::{HeaderName, HeaderValue, StatusCode, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use serde::Serialize;
 
 /// Returns the response for a fault; an internal fault is logged.
 pub(super) fn error_response(fault: &Fault) -> Response {
@@ -22,6 +26,21 @@ pub(super) fn error_response(fault: &Fault) -> Response {
         }
     }
     response
+}
+
+/// A JSON body in which texts of documents and agents are visible as they are, also in a terminal.
+pub(super) struct VisibleJson<T>(pub(super) T);
+
+impl<T: Serialize> IntoResponse for VisibleJson<T> {
+    fn into_response(self) -> Response {
+        match serde_json::to_string(&self.0) {
+            Ok(body) => {
+                let content_type = [(header::CONTENT_TYPE, "application/json")];
+                (content_type, visible_text(&body).into_owned()).into_response()
+            }
+            Err(why) => error_response(&Fault::from(FaultCode::Internal).with_detail(why)),
+        }
+    }
 }
 
 /// Runs `build` on a blocking thread; `None` if it panicked.

@@ -2,12 +2,14 @@
 
 use super::{
     admin_context::AdminContext,
-    admin_state::SourceRow,
-    page_response::{error_response, run_blocking},
+    admin_state::{AdminState, SourceRow},
+    page_response::{VisibleJson, error_response, run_blocking},
 };
-use crate::fault::{Fault, FaultCode};
+use crate::{
+    fault::{Fault, FaultCode},
+    values::nearest_name,
+};
 use axum::{
-    Json,
     extract::{Path, State},
     http::StatusCode,
     response::{IntoResponse, Response},
@@ -22,7 +24,7 @@ struct SourcesPage {
 /// Lists every source in the order of precedence.
 pub(super) async fn list_sources(State(context): State<AdminContext>) -> Response {
     match run_blocking(move || context.state.list_sources()).await {
-        Some(sources) => Json(SourcesPage { sources }).into_response(),
+        Some(sources) => VisibleJson(SourcesPage { sources }).into_response(),
         None => error_response(&Fault::new(FaultCode::Internal, "Listing the sources failed")),
     }
 }
@@ -34,9 +36,10 @@ struct ConfirmResponse {
 
 /// Confirms an agent loss that the loss guard holds back, which then takes effect.
 pub(super) async fn confirm_agent_loss(State(context): State<AdminContext>, Path(name): Path<String>) -> Response {
-    match run_blocking(move || context.state.confirm_agent_loss(&name)).await {
-        Some(Some(confirmed)) => Json(ConfirmResponse { confirmed }).into_response(),
-        Some(None) => error_response(&unknown_source()),
+    let confirm = move || context.state.confirm_agent_loss(&name).ok_or_else(|| unknown_source(&*context.state, &name));
+    match run_blocking(confirm).await {
+        Some(Ok(confirmed)) => VisibleJson(ConfirmResponse { confirmed }).into_response(),
+        Some(Err(unknown)) => error_response(&unknown),
         None => error_response(&Fault::new(FaultCode::Internal, "Confirming the loss failed")),
     }
 }
@@ -48,13 +51,20 @@ struct RefreshResponse {
 
 /// Polls a source at once. The response does not wait for the poll, whose result `GET /sources` shows.
 pub(super) async fn refresh_source(State(context): State<AdminContext>, Path(name): Path<String>) -> Response {
-    match run_blocking(move || context.state.refresh_source(&name)).await {
-        Some(true) => (StatusCode::ACCEPTED, Json(RefreshResponse { polling: true })).into_response(),
-        Some(false) => error_response(&unknown_source()),
+    let refresh = move || {
+        let is_known = context.state.refresh_source(&name);
+        if is_known { Ok(()) } else { Err(unknown_source(&*context.state, &name)) }
+    };
+    match run_blocking(refresh).await {
+        Some(Ok(())) => (StatusCode::ACCEPTED, VisibleJson(RefreshResponse { polling: true })).into_response(),
+        Some(Err(unknown)) => error_response(&unknown),
         None => error_response(&Fault::new(FaultCode::Internal, "The poll could not be started")),
     }
 }
 
-fn unknown_source() -> Fault {
-    Fault::new(FaultCode::NotFound, "There is no source with this name (GET /sources lists them)")
+fn unknown_source(state: &dyn AdminState, name: &str) -> Fault {
+    let sources = state.list_sources();
+    let nearest = nearest_name(name, sources.iter().map(|source| &*source.name));
+    let nearest = nearest.map(|name| format!("did you mean {name}? ")).unwrap_or_default();
+    Fault::new(FaultCode::NotFound, format!("There is no source with this name ({nearest}GET /sources lists them)"))
 }

@@ -5,14 +5,14 @@ use super::{
     access::Operator,
     admin_context::AdminContext,
     admin_state::{AgentRow, GatewayHealth, RejectedDocument, SourceRow},
-    page_response::{error_response, run_blocking},
+    page_response::{VisibleJson, error_response, run_blocking},
 };
 use crate::{
     fault::{Fault, FaultCode},
     telemetry::{ExpositionFormat, Metrics},
 };
 use axum::{
-    Extension, Json,
+    Extension,
     extract::{Query, Request, State, rejection::QueryRejection},
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
     middleware::Next,
@@ -82,7 +82,7 @@ pub(super) fn readiness_response(health: &GatewayHealth) -> Response {
     let (reasons, warnings) = (health.not_ready_codes(), health.warning_codes());
     let ready = reasons.is_empty();
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(Readiness { ready, reasons, warnings })).into_response()
+    (status, VisibleJson(Readiness { ready, reasons, warnings })).into_response()
 }
 
 /// What operators see.
@@ -124,7 +124,7 @@ pub(super) async fn readyz(State(context): State<AdminContext>, operator: Option
         problems,
         sources,
     };
-    (status, Json(report)).into_response()
+    (status, VisibleJson(report)).into_response()
 }
 
 #[derive(Default, Deserialize)]
@@ -177,7 +177,7 @@ pub(super) async fn list_agents(
         }
     });
     match page.await {
-        Some(page) => Json(page).into_response(),
+        Some(page) => VisibleJson(page).into_response(),
         None => error_response(&Fault::new(FaultCode::Internal, "Listing the agents failed")),
     }
 }

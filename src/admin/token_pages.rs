@@ -2,7 +2,7 @@
 
 use super::{
     admin_context::AdminContext,
-    page_response::error_response,
+    page_response::{VisibleJson, error_response},
     recorded_change::{ChangeAuthor, ChangeResult, make_recorded_change},
 };
 use crate::{
@@ -11,7 +11,6 @@ use crate::{
     fault::{Fault, FaultCode},
 };
 use axum::{
-    Json,
     body::Bytes,
     extract::State,
     http::StatusCode,
@@ -31,7 +30,11 @@ pub(super) async fn revoke_tokens(State(context): State<AdminContext>, author: C
     // The message of serde_json is not used: it may quote the token.
     let request = serde_json::from_slice::<TokenRevocationRequest>(&body);
     let request = request.map_err(|_| "The body is a JSON object with token, or issuer with jti or subject".to_owned());
-    let tokens = match request.and_then(|request| request.select(revocations.time())) {
+    let select = |request: TokenRevocationRequest| {
+        let tokens = request.select(revocations.time())?;
+        context.state.require_possible_revocation(&request).map(|()| tokens)
+    };
+    let tokens = match request.and_then(select) {
         Ok(tokens) => tokens,
         Err(why) => return error_response(&Fault::new(FaultCode::InvalidInput, why)),
     };
@@ -44,10 +47,12 @@ pub(super) async fn revoke_tokens(State(context): State<AdminContext>, author: C
         Err(why) => ChangeResult::Refused(format!("{why}")),
     };
     match make_recorded_change(context.state.audit_log(), entry, change, result_of).await {
-        Some(Ok(Publication::NotShared)) => Json(json!({"expires_in": expires_in})).into_response(),
-        Some(Ok(Publication::Published)) => Json(json!({"expires_in": expires_in, "published": true})).into_response(),
+        Some(Ok(Publication::NotShared)) => VisibleJson(json!({"expires_in": expires_in})).into_response(),
+        Some(Ok(Publication::Published)) => {
+            VisibleJson(json!({"expires_in": expires_in, "published": true})).into_response()
+        }
         Some(Ok(Publication::Pending)) => {
-            let body = Json(json!({"expires_in": expires_in, "published": false}));
+            let body = VisibleJson(json!({"expires_in": expires_in, "published": false}));
             (StatusCode::ACCEPTED, body).into_response()
         }
         Some(Err(why)) => error_response(&Fault::new(FaultCode::Overloaded, why.to_string())),

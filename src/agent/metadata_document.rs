@@ -5,7 +5,7 @@ use super::{
     AgentId, AgentStatus, Authentication, AuthenticationMethod, DeclaredFormats, Deprecation, MAX_URI_LEN, Operation,
     operation::is_undeclared_schema,
 };
-use crate::values::{Rate, json};
+use crate::values::{Rate, edit_distance, json};
 use serde_json::{Map, Value};
 use std::{collections::HashSet, num::NonZeroU32, sync::Arc, time::Duration};
 
@@ -284,22 +284,9 @@ fn rate_from_member(name: &str, count: &Value) -> Option<Rate> {
 
 /// Returns whether `name` is `field` with one letter too many, too few, replaced or exchanged with the next.
 fn is_misspelt(name: &str, field: &str) -> bool {
-    let (name, field) = (name.to_ascii_lowercase(), field.as_bytes().to_vec());
-    let name = name.into_bytes();
-    if name == field {
-        return true;
-    }
-    let prefix = name.iter().zip(&field).take_while(|(one, other)| one == other).count();
-    let rest_of = |text: &[u8], skipped: usize| text.get(prefix + skipped..).map(<[u8]>::to_vec);
-    let is_rest_equal = |of_name: usize, of_field: usize| {
-        let (one, other) = (rest_of(&name, of_name), rest_of(&field, of_field));
-        one.is_some() && one == other
-    };
-    let swapped =
-        |text: &[u8]| text.get(prefix..prefix + 2).map(|pair| pair.iter().rev().copied().collect::<Vec<u8>>());
-    let is_swapped = || swapped(&name).as_deref() == field.get(prefix..prefix + 2) && is_rest_equal(2, 2);
+    let letters: Vec<char> = name.to_ascii_lowercase().chars().collect();
     // Of short names, one letter is too much of the name.
-    field.len() > 3 && (is_rest_equal(1, 0) || is_rest_equal(0, 1) || is_rest_equal(1, 1) || is_swapped())
+    name.eq_ignore_ascii_case(field) || (field.len() > 3 && edit_distance(&letters, field, 1).is_some())
 }
 
 #[cfg(test)]

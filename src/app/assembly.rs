@@ -36,7 +36,7 @@ use crate::{
     registry::{Catalogue, EmbeddedRegistry, OnDemandCatalogue, PublishConfig, SourceManager},
     resolver::UriResolver,
     store::SharedState,
-    telemetry::{AccessLog, Metrics},
+    telemetry::{AccessLog, Metrics, redact},
     trace::Tracer,
     transport::UpstreamClient,
 };
@@ -171,6 +171,7 @@ impl GatewayAssembly {
             browser_pairings: pairings,
             revocations,
             recent_decisions: RecentDecisions::default(),
+            drain_end: std::sync::OnceLock::new(),
         };
         gateway.recent_decisions.set_max(file.explain.recent_decisions);
         let (gateway, policy) = (Arc::new(gateway), Arc::new(ArcSwap::new(policy)));
@@ -376,7 +377,7 @@ impl GatewayAssembly {
         });
         let unreadable = snapshot.unreadable_parts.iter().map(|(part, why)| OperatorNote {
             code: Some(FindingCode::FileUnreadable),
-            text: format!("not read: {part}: {why}"),
+            text: format!("not read: {}: {why}", redact(part)),
         });
         let sources = self.gateway.catalogue.source_health();
         let of_sources = sources.iter().filter_map(|source| {

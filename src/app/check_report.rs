@@ -5,7 +5,7 @@ use crate::{
     agent::AgentId,
     config::{self, ConfigProblems, LoadedConfig},
     doctor::{self, ConfigWarning, ExaminedConfig},
-    values::format_count,
+    values::{format_count, visible_text},
 };
 use anyhow::{Context, anyhow};
 use std::{
@@ -78,7 +78,7 @@ impl CheckReport {
     /// Prints the warnings and notes, and the number of agents.
     pub fn print(&self) {
         for finding in &self.findings {
-            println!("{finding}");
+            println!("{}", visible_text(finding));
         }
         println!("{}: valid, {}", self.config.display(), format_count(self.agents.len(), "agent"));
     }

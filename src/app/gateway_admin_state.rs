@@ -4,7 +4,7 @@ use super::{document_search::DocumentSearch, rule_locator::RuleLocator};
 use crate::{
     admin::{AdminState, AgentRow, GatewayHealth, RejectedDocument, RuntimeRegistration, SourceRow, select_page},
     audit::AuditLog,
-    auth::{Caller, NewPairingCode, PresentedCredentials, RevocationList},
+    auth::{Caller, NewPairingCode, PresentedCredentials, RevocationList, TokenRevocationRequest},
     config::{GatewayConfig, LoadedConfig},
     console::{ConfigInForce, ConsoleSource},
     explain::{Decision, DecisionView, RuleSearch},
@@ -134,7 +134,7 @@ impl AdminState for GatewayAdminState {
             awaited_sources: awaited.iter().map(ToString::to_string).collect(),
             rejected_documents: snapshot.rejected.len(),
             config_error: self.config_problems.lock().clone(),
-            problems: snapshot.unreadable_parts.iter().map(|(part, why)| format!("{part}: {why}")).collect(),
+            problems: snapshot.unreadable_parts.iter().map(|(part, why)| format!("{}: {why}", redact(part))).collect(),
             outages: self.gateway.metrics.outages(),
         }
     }
@@ -152,10 +152,10 @@ impl AdminState for GatewayAdminState {
     fn list_rejected_documents(&self, limit: usize) -> Vec<RejectedDocument> {
         let snapshot = self.gateway.catalogue.snapshot();
         let documents = snapshot.rejected.iter().take(limit).map(|document| RejectedDocument {
-            source: document.part.to_string(),
+            source: redact(&document.part).into_owned(),
             index: document.index,
-            id: document.id.clone(),
-            reasons: document.reasons.clone(),
+            id: document.id.as_deref().map(|id| redact_agent_text(id).into_owned()),
+            reasons: document.reasons.iter().map(|reason| redact_agent_text(reason).into_owned()).collect(),
         });
         documents.collect()
     }
@@ -217,6 +217,10 @@ impl AdminState for GatewayAdminState {
 
     fn revocations(&self) -> Option<Arc<RevocationList>> {
         Some(Arc::clone(&self.gateway.revocations))
+    }
+
+    fn require_possible_revocation(&self, request: &TokenRevocationRequest) -> Result<(), String> {
+        self.config.load().config.accepted_tokens().require_possible(request)
     }
 
     fn authenticate(&self, headers: HeaderMap, address: IpAddr) -> BoxFuture<'static, Result<Arc<Caller>, Fault>> {

@@ -223,6 +223,7 @@ impl RunningGateway {
         assembly.gateway.metrics.set_draining(true);
         let drain_timeout = drain_timeout.into_inner();
         let drain_started = Instant::now();
+        assembly.gateway.begin_drain(drain_timeout);
         let server_drain = async {
             match reason {
                 StopReason::Requested => tokio::time::sleep(config.shutdown.listener_close_delay.get()).await,

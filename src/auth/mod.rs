@@ -5,6 +5,7 @@
 //! Every kind of credential implements `Authenticator` in a folder of its own; `authenticator_list.rs` lists the kinds
 //! in the order in which they are judged.
 
+mod accepted_tokens;
 mod access_rule;
 mod api_keys;
 mod authenticator;
@@ -28,6 +29,7 @@ mod mtls;
 mod revocation;
 mod shadow_access;
 
+pub use accepted_tokens::AcceptedTokens;
 pub use access_rule::AccessRule;
 pub use api_keys::{
     ApiKeyListing, ApiKeyState, InvalidKeyLine, KeyFileError, KeyRotation, NewApiKey, RotatedKey, append_api_key,

@@ -9,12 +9,16 @@ use crate::{
         Admission, CredentialDestinations, HeaderMutations, RequestBody, UpstreamCall, UpstreamClient,
         UpstreamCredential, UpstreamReply, UpstreamSet,
     },
-    values::{Glob, SecretRef, json},
+    values::{Glob, SecretRef, TextParts, json, visible_text},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use serde_json::json;
-use std::{io::Read as _, process::ExitCode, sync::Arc};
+use std::{
+    io::{IsTerminal as _, Read as _},
+    process::ExitCode,
+    sync::Arc,
+};
 use tokio::time::Instant;
 
 /// Maximum size of a body that is read from a file or from stdin.
@@ -202,11 +206,18 @@ impl PreparedCall {
 
 /// Streams the body to stdout. An error response is printed too.
 async fn print_reply(mut reply: UpstreamReply) -> Result<(), CommandError> {
+    // What an agent writes must not steer a terminal; a program gets it as it is.
+    let (is_terminal, mut text) = (std::io::stdout().is_terminal(), TextParts::default());
     let mut last_byte = b'\n';
     while let Some(chunk) = reply.body.next_chunk().await {
         let chunk = chunk.map_err(|fault| CommandError::Failed(format!("the response was truncated: {fault}")))?;
         last_byte = chunk.last().copied().unwrap_or(last_byte);
-        if !write_stdout(&chunk)? {
+        let is_open = if is_terminal {
+            write_stdout(visible_text(&text.push(&chunk)).as_bytes())?
+        } else {
+            write_stdout(&chunk)?
+        };
+        if !is_open {
             return Ok(());
         }
     }

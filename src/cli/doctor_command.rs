@@ -93,6 +93,6 @@ fn print(text: &str) -> ExitCode {
 }
 
 fn fail(why: &str) -> ExitCode {
-    eprintln!("gatepost: {}", config::strip_os_error_codes(why));
+    super::print_error(&format!("gatepost: {why}"));
     ExitCode::from(USAGE)
 }

@@ -5,13 +5,13 @@
 use super::{
     admin_request::{admin_client, admin_url, error_message},
     explained_caller::ExplainedCaller,
-    explanation_text,
+    explanation_text, print_error,
     resolve_command::{CommandError, write_stdout},
 };
 use crate::{
     app,
     net::{FetchLimits, UrlTrust},
-    values::{ByteSize, ConfigDuration, SecretRef},
+    values::{ByteSize, ConfigDuration, SecretRef, visible_text},
 };
 use serde_json::{Value, json};
 use std::{
@@ -83,7 +83,7 @@ pub fn explain(args: &ExplainArgs) -> ExitCode {
     let result = args.ask().and_then(|answer| {
         let is_admitted = answer.get("verdict").and_then(Value::as_str) == Some("admitted");
         let text = if args.json { format!("{answer:#}\n") } else { explanation_text::format_explanation(&answer) };
-        write_stdout(text.as_bytes())?;
+        write_stdout(visible_text(&text).as_bytes())?;
         Ok(if is_admitted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     });
     // Exit code 1 says that the call is refused, so that every other failure has another one.
@@ -92,7 +92,7 @@ pub fn explain(args: &ExplainArgs) -> ExitCode {
             CommandError::Usage(why).report()
         }
         ExplainError::NotRemembered(why) => {
-            eprintln!("gatepost: {why}");
+            print_error(&format!("gatepost: {why}"));
             ExitCode::from(NOT_REMEMBERED)
         }
     })

@@ -10,8 +10,7 @@ pub(super) fn format_explanation(answer: &Value) -> String {
         Some(decisions) => decisions.iter().for_each(|decision| write_decision(&mut out, decision)),
         None => write_explanation(&mut out, answer),
     }
-    // What callers and agents wrote must not steer a terminal.
-    out.chars().filter(|c| *c == '\n' || !c.is_control()).collect()
+    out
 }
 
 fn write_explanation(out: &mut String, answer: &Value) {
@@ -130,7 +129,8 @@ fn text(object: &Value, name: &str) -> String {
 }
 
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    // A text of an agent does not begin a line.
+    value.as_str().map_or_else(|| value.to_string(), |text| text.replace('\n', "\\n"))
 }
 
 #[cfg(test)]
@@ -139,12 +139,12 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn an_explanation_is_a_table_without_control_characters() {
+    fn an_explanation_is_a_table_in_which_texts_begin_no_line() {
         let answer = json!({
             "verdict": "refused", "code": "NotFound", "status": 404, "message": "The agent was not found",
             "caller": "key:team-a",
             "steps": [
-                {"step": "authentication", "verdict": "passed", "detail": "key:team-a\u{1b}[2J"},
+                {"step": "authentication", "verdict": "passed", "detail": "key:team-a\nrefused"},
                 {"step": "authorization", "verdict": "refused", "rule": "access.denials[0]", "line": "gatepost.yaml:7"},
             ],
             "limits": [{"limit": "caller", "verdict": "passed", "rule": "limits.per_caller", "remaining": 3, "quota": 5}],
@@ -153,7 +153,7 @@ mod tests {
         assert!(text.starts_with("refused: 404 NotFound (The agent was not found)\n"), "{text}");
         assert!(text.contains("authorization   refused  access.denials[0]  gatepost.yaml:7"), "{text}");
         assert!(text.contains("caller  passed"), "{text}");
-        assert!(!text.contains('\u{1b}'), "{text}");
+        assert!(text.contains("key:team-a\\nrefused"), "{text}");
     }
 
     #[test]

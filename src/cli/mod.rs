@@ -34,7 +34,7 @@ use crate::{
     audit::{AuditAction, AuditEntry, os_user_actor},
     config::{LoadedConfig, strip_os_error_codes},
     registry::{DocumentRevision, EmbeddedRegistry},
-    values::format_count,
+    values::{format_count, visible_text},
 };
 use anyhow::{Context, anyhow};
 use command_audit::CommandAudit;
@@ -67,7 +67,7 @@ pub fn import(config: &Path, folder: &Path, owner: Option<&str>) -> anyhow::Resu
         registry.archive().import(folder, owner).await.map_err(|why| anyhow!(why))
     })?;
     for document in &report.rejected {
-        eprintln!("not imported: {}: {}", document.file.display(), strip_os_error_codes(&document.reason));
+        print_error(&format!("not imported: {}: {}", document.file.display(), document.reason));
     }
     let imported = format!("{} imported", format_count(report.imported, "document"));
     let entry = AuditEntry::new(AuditAction::DocumentsImported, os_user_actor(), folder.display().to_string());
@@ -117,9 +117,15 @@ fn with_registry<T>(
     })
 }
 
-/// Prints a line. A closed pipe, as with `head`, is not an error.
-fn print_line(text: &str) -> anyhow::Result<()> {
-    match writeln!(std::io::stdout(), "{text}") {
+/// Prints an error of a command, in which texts of documents and agents are visible as they are.
+pub fn print_error(text: &str) {
+    eprintln!("{}", visible_text(&strip_os_error_codes(text)));
+}
+
+/// Prints a line, in which texts of documents and agents are visible as they are. A closed pipe, as with `head`, is not an
+/// error.
+pub fn print_line(text: &str) -> anyhow::Result<()> {
+    match writeln!(std::io::stdout(), "{}", visible_text(text)) {
         Err(why) if why.kind() != ErrorKind::BrokenPipe => Err(why).context("stdout cannot be written"),
         _ => Ok(()),
     }

@@ -1,6 +1,7 @@
 //! `gatepost resolve`, and its code that `gatepost call` shares: settings, name resolution and exit codes (0 success; 1
 //! the name, the agent or the connection failed; 2 the command line is wrong).
 
+use super::print_error;
 use crate::{
     agent::AgentUri,
     config::{LoadedConfig, strip_os_error_codes},
@@ -8,7 +9,7 @@ use crate::{
     net::{self, AddressRange},
     resolver::{self, ResolvedAgent, UriResolver},
     transport::{LocalRuntimeConfig, TransportConfig},
-    values::ConfigDuration,
+    values::{ConfigDuration, visible_text},
 };
 use serde_json::Value;
 use std::{
@@ -42,7 +43,7 @@ impl CommandError {
             Self::Usage(why) => (2, why),
             Self::Failed(why) => (1, why),
         };
-        eprintln!("gatepost: {}", strip_os_error_codes(&why));
+        print_error(&format!("gatepost: {why}"));
         ExitCode::from(code)
     }
 }
@@ -137,7 +138,7 @@ impl ResolutionArgs {
     pub(super) fn print_trace(&self, resolved: &ResolvedAgent) {
         for step in resolved.trace.iter().filter(|_| self.verbose) {
             let why = step.reason.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
-            eprintln!("{} {}: {}{}", step.kind, step.location, step.outcome.as_str(), strip_os_error_codes(&why));
+            print_error(&format!("{} {}: {}{why}", step.kind, step.location, step.outcome.as_str()));
         }
     }
 }
@@ -152,7 +153,8 @@ pub(super) fn parse_name(text: &str) -> Result<AgentUri, CommandError> {
 pub fn resolve(args: &ResolveArgs) -> ExitCode {
     match resolve_to_json(args) {
         Ok(result) => {
-            write_stdout(format!("{result:#}\n").as_bytes()).map_or_else(CommandError::report, |_| ExitCode::SUCCESS)
+            let text = format!("{result:#}\n");
+            write_stdout(visible_text(&text).as_bytes()).map_or_else(CommandError::report, |_| ExitCode::SUCCESS)
         }
         Err(error) => error.report(),
     }

@@ -80,6 +80,7 @@ pub fn manage_tokens(command: TokenCommand) -> anyhow::Result<()> {
     if args.url.is_none() {
         let loaded = LoadedConfig::read(&args.config).with_context(|| args.config.display().to_string())?;
         if loaded.config.state.is_some() {
+            loaded.config.accepted_tokens().require_possible(&request).map_err(|why| anyhow!(why))?;
             return revoke_in_shared_state(&loaded.config, &request);
         }
     }

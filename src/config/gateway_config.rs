@@ -2,7 +2,9 @@
 
 use crate::{
     admin::{AdminAccessConfig, OperatorRole},
-    audit, auth, contract, directory, explain,
+    audit,
+    auth::{self, AcceptedTokens},
+    contract, directory, explain,
     fault::ErrorFormat,
     gateway::{self, CorsConfig, websocket},
     http_server, idempotency, limit, mqtt_bridge, net, registry, resolver, store, task, telemetry, trace,
@@ -142,6 +144,16 @@ impl GatewayConfig {
     /// Returns the limits of callers' connections, where those of one address are its share unless they are set.
     pub fn connection_limits(&self) -> http_server::ConnectionLimits {
         self.connections.clone().with_share_of_address(self.limits.max_share)
+    }
+
+    /// Returns the bearer tokens that the gateway accepts.
+    pub fn accepted_tokens(&self) -> AcceptedTokens<'_> {
+        let grants = self.access.grants.iter().map(|grant| (&grant.callers[..], &grant.groups[..]));
+        let roles = self.admin.access.iter().flat_map(|access| &access.roles);
+        let roles = roles.map(|rule| (&rule.callers[..], &rule.groups[..]));
+        let publishers = self.registry.iter().flat_map(|registry| &registry.publishers);
+        let publishers = publishers.map(|rule| (&rule.callers[..], &rule.groups[..]));
+        AcceptedTokens::new(self.auth.bearer.as_ref(), grants.chain(roles).chain(publishers))
     }
 
     /// Returns the sections whose settings differ from `startup` and take effect at the next start only.
@@ -410,7 +422,7 @@ pub struct ErrorsConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct ShutdownConfig {
     /// How long calls in flight may take to finish after SIGTERM; a drain ends with the last of them. Calls that take
-    /// longer end with 503 `AgentUnavailable`. Default: null, for the longest `timeouts.total` of all agents and 5s.
+    /// longer end with 503 `Overloaded`. Default: null, for the longest `timeouts.total` of all agents and 5s.
     pub drain_timeout: Option<ConfigDuration>,
     /// Time between the drop of readiness and the close of the listeners, in which load balancers notice. Default 0s.
     pub listener_close_delay: ConfigDuration,

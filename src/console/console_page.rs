@@ -2,6 +2,7 @@
 
 use crate::{
     admin::{CSRF_FIELD, CsrfToken, Operator, page_response},
+    values::{TextParts, visible_text},
     web_page::{NavItem, PageFrame, PageShape, StaticAsset, stylesheet},
 };
 use axum::{
@@ -12,7 +13,7 @@ use axum::{
 };
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, future::ready, stream};
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 use std::{convert::Infallible, sync::LazyLock};
 
 /// The first page.
@@ -41,7 +42,7 @@ pub(super) fn assets() -> &'static [&'static StaticAsset] {
 }
 
 /// Where the parts of a streamed page begin.
-const STREAM_MARK: &str = "\u{1}";
+const STREAM_MARK: &str = "<!-- answer -->";
 
 /// A part of a page that arrives after its beginning.
 pub(super) enum StreamedPart {
@@ -53,26 +54,16 @@ pub(super) enum StreamedPart {
 
 /// Escapes text that arrives in parts.
 #[derive(Default)]
-struct TextEscaper {
-    /// The beginning of a character whose end is still to come.
-    incomplete: Vec<u8>,
-}
+struct TextEscaper(TextParts);
 
 impl TextEscaper {
     fn render(&mut self, part: StreamedPart) -> String {
         match part {
-            StreamedPart::Text(bytes) => {
-                self.incomplete.extend_from_slice(&bytes);
-                let complete = match std::str::from_utf8(&self.incomplete) {
-                    // A character has four bytes at most: what is longer is not text.
-                    Err(why) if why.error_len().is_none() => why.valid_up_to(),
-                    Ok(_) | Err(_) => self.incomplete.len(),
-                };
-                let rest = self.incomplete.split_off(complete);
-                let text = std::mem::replace(&mut self.incomplete, rest);
-                html! { (String::from_utf8_lossy(&text)) }.into_string()
+            StreamedPart::Text(bytes) => html! { (visible_text(&self.0.push(&bytes))) }.into_string(),
+            StreamedPart::End(content) => {
+                let end = html! { (PreEscaped("</pre>")) (content) }.into_string();
+                visible_text(&end).into_owned()
             }
-            StreamedPart::End(content) => html! { (maud::PreEscaped("</pre>")) (content) }.into_string(),
         }
     }
 }
@@ -139,9 +130,9 @@ impl Visitor {
         parts: impl Stream<Item = StreamedPart> + Send + 'static,
     ) -> Response {
         let frame = self.frame(title, current);
-        // The mark is no text that a page shows: HTML has no such character.
+        // In a text of the page, the mark is escaped.
         let whole = frame.render(
-            &html! { (before) pre tabindex="0" aria-label="Answer" aria-live="polite" { (STREAM_MARK) } (after) },
+            &html! { (before) pre tabindex="0" aria-label="Answer" aria-live="polite" { (PreEscaped(STREAM_MARK)) } (after) },
         );
         let (head, tail) = whole.split_once(STREAM_MARK).unwrap_or((&whole, ""));
         let tail = tail.strip_prefix("</pre>").unwrap_or(tail).to_owned();

@@ -35,7 +35,7 @@ pub(super) fn change_problem(why: &KeyChangeError) -> String {
         }
         KeyChangeError::NoSuchKey { prefix, .. } => format!("There is no key with the prefix {prefix}"),
         KeyChangeError::InvalidKey(_)
-        | KeyChangeError::NoKeyOfCaller(_)
+        | KeyChangeError::NoKeyOfCaller { .. }
         | KeyChangeError::NotRecorded { .. }
         | KeyChangeError::Interrupted => capitalized(&why.to_string()),
     }

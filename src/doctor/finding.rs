@@ -4,7 +4,7 @@ use super::{
     finding_codes::{FindingCode, Severity},
     plain_words::in_plain_words,
 };
-use crate::values::{json::truncate, redact_known_secrets};
+use crate::values::{json::truncate, redact_known_secrets, visible_text};
 use serde_json::{Value, json};
 use std::{borrow::Cow, fmt};
 
@@ -240,11 +240,11 @@ fn printable(text: &str) -> Cow<'_, str> {
 /// Returns a text without characters that a terminal would interpret. For places: a user name that is also a word of
 /// file names is a secret of the configuration.
 fn visible(text: &str) -> Cow<'_, str> {
-    if text.len() <= MAX_TEXT_LENGTH && !text.contains(char::is_control) {
-        return Cow::Borrowed(text);
+    let is_line = |text: &str| text.len() <= MAX_TEXT_LENGTH && !text.contains(['\r', '\n', '\t']);
+    match visible_text(text) {
+        Cow::Borrowed(text) if is_line(text) => Cow::Borrowed(text),
+        text => Cow::Owned(truncate(&text, MAX_TEXT_LENGTH).replace(['\r', '\n', '\t'], " ")),
     }
-    let line: String = truncate(text, MAX_TEXT_LENGTH).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    Cow::Owned(line)
 }
 
 #[cfg(test)]

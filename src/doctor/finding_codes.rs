@@ -165,6 +165,8 @@ finding_codes! {
     AgentNamesNotChecked = "GP0138", Info,
         "names in grants, denials and rules were not compared with the agents, because not all agents are known",
         "see that each name is right, or run doctor while every source can be read";
+    RestrictedPathEvaded = "GP0139", Warning, "an open pattern of an API's routes lets spellings of a restricted path pass",
+        "list the paths that are open, instead of the pattern";
 
     CertificateUnusable = "GP0200", Error, "a certificate cannot be read", "write the chain in PEM, leaf first";
     KeyUnusable = "GP0201", Error, "a private key cannot be read", "write the key in PEM, without a passphrase";

@@ -82,8 +82,8 @@ fault_codes! {
     AmbiguousResponse 422 [], Caller, false, "The request has more than one answer", "The agent found more than one answer and did not choose; the caller can say more precisely what it asks for (R95).";
     RateLimited 429 [], Caller, true, "The rate limit or quota is exceeded", "A rate limit or a quota is exhausted (R5), or the caller has its share of what all callers share.";
     AgentError 502 [500], Agent, false, "The agent failed", "The agent failed, or violated HTTP or its own contract (R38).";
-    AgentUnavailable 503 [], Agent, true, "The agent is not available", "The agent is inactive, refuses connections or reports that it is unavailable (R35, R39), it is unknown while a source of agents was not read yet, or the gateway stops before it finished.";
-    Overloaded 503 [], Gateway, true, "The gateway is overloaded", "A concurrency limit is reached, or a dependency of the gateway is down.";
+    AgentUnavailable 503 [], Agent, true, "The agent is not available", "The agent is inactive, refuses connections or reports that it is unavailable (R35, R39), or it is unknown while a source of agents was not read yet.";
+    Overloaded 503 [], Gateway, true, "The gateway is overloaded", "A concurrency limit is reached, a dependency of the gateway is down, or the gateway stops before the call has ended.";
     Timeout 504 [408], Agent, true, "The call timed out", "The agent, or with 408 the caller, did not finish in time (R96).";
     Internal 500 [], Gateway, false, "The gateway encountered an internal error", "A defect in the gateway.";
 }

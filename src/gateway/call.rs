@@ -415,6 +415,9 @@ impl Drop for Call {
         if self.handed_over {
             return;
         }
+        if matches!(self.state, CallState::Pending) && !std::thread::panicking() && self.gateway.is_drain_over() {
+            self.state = CallState::Refused(self.gateway.cut_off_call());
+        }
         let trace = self.trace.take();
         let trace_id = trace.as_ref().map(|trace| trace.scope().trace_id_hex());
         let (status, fault, abort_reason) = match &self.state {

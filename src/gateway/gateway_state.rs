@@ -27,7 +27,10 @@ use crate::{
 };
 use arc_swap::ArcSwap;
 use http::{HeaderName, HeaderValue};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::{Duration, Instant},
+};
 
 /// Everything that one configuration puts into force. Immutable; a reload swaps the whole snapshot.
 pub struct ConfigSnapshot {
@@ -105,6 +108,8 @@ pub struct Gateway {
     pub revocations: Arc<RevocationList>,
     /// The recent refusals.
     pub recent_decisions: RecentDecisions,
+    /// When the drain of the gateway ends, once it stops.
+    pub drain_end: OnceLock<Instant>,
 }
 
 impl Gateway {
@@ -121,10 +126,24 @@ impl Gateway {
         self.browser_pairings.create_code().await
     }
 
+    /// Sets how long calls in flight may take from now on.
+    pub fn begin_drain(&self, timeout: Duration) {
+        // A time beyond the clock never comes.
+        if let Some(end) = Instant::now().checked_add(timeout) {
+            self.drain_end.get_or_init(|| end);
+        }
+    }
+
+    /// Returns whether the drain has ended, so that calls that end now are cut off by the gateway. Messages of WebSockets,
+    /// steps of pipelines and tasks of the MQTT bridge are dropped then.
+    pub(super) fn is_drain_over(&self) -> bool {
+        self.drain_end.get().is_some_and(|end| Instant::now() >= *end)
+    }
+
     /// Counts a call that the end of the drain cuts off, and returns its fault.
     pub(super) fn cut_off_call(&self) -> Fault {
         self.metrics.record_event(Event::CallCutOff);
-        Fault::new(FaultCode::AgentUnavailable, "The gateway was stopped before the call ended")
+        Fault::new(FaultCode::Overloaded, "The gateway was stopped before the call ended")
             .with_detail("the call was cut off at shutdown.drain_timeout")
             .with_progress(CallProgress::PossiblySent)
     }

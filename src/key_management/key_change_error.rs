@@ -31,7 +31,12 @@ pub enum KeyChangeError {
         is_in_config: bool,
     },
     /// No file has a key of this caller.
-    NoKeyOfCaller(String),
+    NoKeyOfCaller {
+        /// The caller.
+        caller: String,
+        /// The caller with a key whose name is nearest.
+        nearest: Option<String>,
+    },
     /// The change did not end: whether it was made is not known.
     Interrupted,
 }
@@ -65,8 +70,9 @@ impl fmt::Display for KeyChangeError {
                 write!(to, "there is no key with the prefix {prefix} (gatepost key list shows the keys)")
             }
             Self::Interrupted => to.write_str("the change was interrupted (look at the list whether it was made)"),
-            Self::NoKeyOfCaller(caller) => {
-                write!(to, "the caller {caller} has no key in a file (gatepost key list shows the keys)")
+            Self::NoKeyOfCaller { caller, nearest } => {
+                let nearest = nearest.as_ref().map(|name| format!("did you mean {name}? ")).unwrap_or_default();
+                write!(to, "the caller {caller} has no key in a file ({nearest}gatepost key list shows the keys)")
             }
         }
     }

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     audit::AuditAction,
     auth::{self, ApiKeyState, ApiKeysConfig, KeyFileError, KeyRotation, NewApiKey, RevokedKey, StoredApiKey},
-    values::{Secret, SecretRef},
+    values::{Secret, SecretRef, nearest_name},
 };
 use std::path::{Path, PathBuf};
 use time::OffsetDateTime;
@@ -159,11 +159,13 @@ impl ManagedKeys {
         selection: &KeySelection,
         recorder: &KeyRecorder<'_>,
     ) -> Result<DisabledKeys, KeyChangeError> {
-        let mut found: Vec<RevokedKey> = Vec::new();
+        let (mut found, mut other_callers): (Vec<RevokedKey>, Vec<String>) = (Vec::new(), Vec::new());
         for file in &self.files {
             let mut add_if_selected = |key: StoredApiKey| {
                 if selection.contains(&key) {
                     found.push(auth::revoke_disabled_key(&key));
+                } else {
+                    other_callers.push(key.caller);
                 }
             };
             auth::visit_api_keys(file, &mut add_if_selected)?;
@@ -176,7 +178,8 @@ impl ManagedKeys {
                 }
             }
             KeySelection::OfCaller(caller) if found.is_empty() && valid_in_config.is_empty() => {
-                return Err(KeyChangeError::NoKeyOfCaller(caller.clone()));
+                let nearest = nearest_name(caller, other_callers.iter().map(String::as_str)).map(str::to_owned);
+                return Err(KeyChangeError::NoKeyOfCaller { caller: caller.clone(), nearest });
             }
             KeySelection::OfCaller(_) => {}
         }

@@ -6,7 +6,7 @@ use super::{
     FetchError, FetchLimits, NetworkConfig, SourceMtls,
     api_client::ApiReply,
     bounded_fetch::{self, error_chain},
-    source_client::{bearer_value, retry_after},
+    source_client::{bearer_value, parse_authorities, retry_after},
 };
 use crate::values::{ByteSize, ConfigPath, SecretRef, register_token, sha256};
 use bytes::{Bytes, BytesMut};
@@ -152,10 +152,7 @@ impl WatchClient {
             .http2_keep_alive_while_idle(true);
         let mut trusted = Vec::new();
         if let Some(path) = &self.settings.ca {
-            trusted = reqwest::Certificate::from_pem_bundle(authorities).unwrap_or_default();
-            if trusted.is_empty() {
-                return Err(format!("{} contains no certificate in PEM", path.display()));
-            }
+            trusted = parse_authorities(path, authorities)?;
         }
         if let Some(mtls) = &self.settings.mtls {
             let (identity, own) = mtls.load().map_err(|reasons| reasons.join("; "))?;

@@ -1,7 +1,10 @@
 //! Snapshot of the catalogue: the agents at one moment, and the documents that are rejected. Immutable.
 
 use super::{endpoint_rules::OnDemandServers, route_compilation::ServerClaim};
-use crate::agent::{AgentEndpoint, AgentId, AgentSource, EndpointOrigin};
+use crate::{
+    agent::{AgentEndpoint, AgentId, AgentSource, EndpointOrigin},
+    telemetry::redact,
+};
 use foldhash::fast::RandomState;
 use std::{collections::HashMap, fmt, sync::Arc};
 
@@ -69,7 +72,8 @@ pub struct DocumentRejection {
 
 impl fmt::Display for DocumentRejection {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "{}[{}]", self.part, self.index)?;
+        // The part may be a URL.
+        write!(to, "{}[{}]", redact(&self.part), self.index)?;
         if let Some(id) = &self.id {
             write!(to, " ({id:?})")?;
         }

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     agent::{Agent, AgentEndpoint, AgentId, AgentSource},
     contract::SchemaBudget,
-    telemetry::{Event, Metrics},
+    telemetry::{Event, Metrics, redact},
 };
 use arc_swap::{ArcSwap, Guard};
 use foldhash::fast::RandomState;
@@ -293,7 +293,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         }
         let previously_unreadable: HashSet<_, RandomState> = previous.unreadable_parts.iter().collect();
         for (part, reason) in next.unreadable_parts.iter().filter(|entry| !previously_unreadable.contains(entry)) {
-            tracing::warn!(%part, error = %reason, "source part cannot be read: its previous agents stay in force");
+            tracing::warn!(part = %redact(part), error = %reason, "source part cannot be read: its previous agents stay in force");
         }
         let (rejected, unsupported) = (next.rejected.len(), next.unsupported.len());
         tracing::info!(agents = next.len(), rejected, unsupported, "agent snapshot published");

@@ -1,6 +1,7 @@
 //! Fuzzy matching of terms that no visible agent has: misspelled words, and words that are not complete.
 
 use super::{inverted_index::InvertedIndex, visibility_mask::VisibilityMask};
+use crate::values::edit_distance;
 
 /// Maximum number of terms compared; more may share the first letter of a common word.
 const MAX_COMPARED_TERMS: usize = 20_000;
@@ -34,43 +35,4 @@ pub(super) fn similar_terms(index: &InvertedIndex, visible: &VisibilityMask, ter
     candidates.sort_unstable();
     candidates.truncate(MAX_SIMILAR_TERMS);
     candidates.into_iter().map(|(cost, _, position)| (position, if cost <= 1 { 0.8 } else { 0.6 })).collect()
-}
-
-/// Returns the edit distance to `other` (with swaps of neighbours); `None` if it exceeds `max_distance`.
-fn edit_distance(letters: &[char], other: &str, max_distance: usize) -> Option<usize> {
-    if max_distance == 0
-        || other.len() + max_distance < letters.len()
-        || other.len() > 4 * (letters.len() + max_distance)
-    {
-        return None;
-    }
-    let other: Vec<char> = other.chars().collect();
-    if other.len().abs_diff(letters.len()) > max_distance {
-        return None;
-    }
-    // Rows of the Damerau-Levenshtein table: two before, one before, the current one.
-    let mut oldest = vec![usize::MAX; other.len() + 1];
-    let mut older: Vec<usize> = (0..=other.len()).collect();
-    let mut previous_letter = None;
-    for (row_number, letter) in letters.iter().enumerate() {
-        let mut row = Vec::with_capacity(other.len() + 1);
-        row.push(row_number + 1);
-        let (mut left, mut min_cost) = (row_number + 1, row_number + 1);
-        let mut previous_other = None;
-        for (column, other_letter) in other.iter().enumerate() {
-            let cell = |row: &[usize], at: usize| row.get(at).copied().unwrap_or(usize::MAX);
-            let mut cost = (cell(&older, column) + usize::from(letter != other_letter)).min(left + 1);
-            cost = cost.min(cell(&older, column + 1) + 1);
-            if previous_other == Some(letter) && previous_letter == Some(other_letter) {
-                cost = cost.min(cell(&oldest, column - 1) + 1);
-            }
-            row.push(cost);
-            (left, min_cost, previous_other) = (cost, min_cost.min(cost), Some(other_letter));
-        }
-        if min_cost > max_distance {
-            return None;
-        }
-        (oldest, older, previous_letter) = (older, row, Some(letter));
-    }
-    older.last().copied().filter(|cost| *cost <= max_distance)
 }

@@ -91,7 +91,7 @@ impl RemoteTasks {
     /// Has `gateway` cancel the stream `id` of `owner`, and waits until the log of the stream has ended.
     ///
     /// # Errors
-    /// `AgentUnavailable` if the gateway does not end the stream in time; `NotFound`; `Overloaded`.
+    /// `Overloaded` if the gateway does not end the stream in time, or the shared state is unavailable; `NotFound`.
     pub(super) async fn cancel_stream(&self, owner: &str, id: &str, gateway: &str) -> Result<Task> {
         let canceled = async {
             for attempt in 0_u32.. {
@@ -114,5 +114,5 @@ impl RemoteTasks {
 #[cold]
 fn not_canceled() -> Fault {
     let text = "The gateway that runs the stream does not end it; whether the agent finished is unknown";
-    Fault::new(FaultCode::AgentUnavailable, text)
+    Fault::new(FaultCode::Overloaded, text)
 }

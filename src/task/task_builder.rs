@@ -125,7 +125,7 @@ pub(super) fn final_event_data(task: &Task, poll_interval: Duration) -> String {
 pub(super) fn fail_orphaned_record(stored: &StoredTask, retention: Duration) -> Option<Task> {
     let mut task = Task::from_stored(stored)?;
     let fault = Fault::new(
-        FaultCode::AgentUnavailable,
+        FaultCode::Overloaded,
         "The gateway that ran this task stopped; whether the agent finished is unknown",
     );
     task.record_outcome(&TaskOutcome::Failed(fault), retention);

@@ -298,7 +298,7 @@ impl TaskManager {
     /// Cancels the task with this id; an ended task stays unchanged.
     ///
     /// # Errors
-    /// As [`TaskManager::find`]; `AgentUnavailable` if the gateway that runs a stream does not end it.
+    /// As [`TaskManager::find`]; `Overloaded` if the gateway that runs a stream does not end it.
     pub async fn cancel(&self, owner: &Arc<str>, id: &str) -> Result<Task> {
         let FoundTask { task, place } = self.find(owner, id).await?;
         if task.state != TaskState::Working {
@@ -404,8 +404,7 @@ impl TaskManager {
         };
         if timeout(drain_timeout, all_ended).await.is_err() {
             for task in running.iter().filter(|task| task.is_working()) {
-                let fault =
-                    Fault::new(FaultCode::AgentUnavailable, "The gateway was stopped before the agent finished");
+                let fault = Fault::new(FaultCode::Overloaded, "The gateway was stopped before the agent finished");
                 self.registry.record_end(task, &TaskOutcome::Failed(fault));
                 task.cancel();
             }

@@ -1,5 +1,5 @@
-//! The secrets that the gateway holds, and their removal from text (R131): plain, in Base64 and hexadecimal, and behind
-//! the escapes of JSON, URLs and HTML. [`super::SecretRef::load`] registers each secret that it loads, so that text of
+//! The secrets that the gateway holds, and their removal from text (R131): plain, in Base64 and hexadecimal, as decimal
+//! bytes, behind the escapes of JSON, URLs and HTML, and the halves of long ones, which a cut text has. [`super::SecretRef::load`] registers each secret that it loads, so that text of
 //! an agent that repeats a secret is recognised by the secret itself and not by its format.
 
 use aho_corasick::AhoCorasick;
@@ -20,6 +20,10 @@ use std::{
 const MIN_KNOWN_SECRET_LEN: usize = 8;
 /// The shortest line of a key file that counts as a secret of its own.
 const MIN_LINE_LEN: usize = 16;
+/// The shortest half of a secret that is searched for.
+const MIN_HALF_LEN: usize = 12;
+/// The fewest decimal numbers in a row that may be a secret.
+const MIN_DECIMALS: usize = MIN_KNOWN_SECRET_LEN;
 /// The most bytes of configured secrets that are remembered, which bounds the automaton; the one that was not loaded for
 /// the longest time is forgotten first.
 const MAX_SECRET_BYTES: usize = 256 << 10;
@@ -155,6 +159,10 @@ impl KnownSecrets {
         let Some(matcher) = self.matcher.load_full() else { return Cow::Borrowed(text) };
         // One secret may begin with another, or with the end of another: every match counts.
         let mut found: Vec<Range<usize>> = matcher.find_overlapping_iter(text).map(|secret| secret.range()).collect();
+        if let Some(decoded) = DecodedView::of_decimals(text.as_bytes()) {
+            let matches = matcher.find_overlapping_iter(&decoded.bytes);
+            found.extend(matches.map(|secret| decoded.original_range(secret.range())));
+        }
         let mut view = DecodedView::of(text.as_bytes());
         for _ in 0..MAX_DECODE_PASSES {
             let Some(decoded) = view else { break };
@@ -174,11 +182,23 @@ fn url_password(text: &str) -> Option<&str> {
     userinfo.split_once(':').map(|(_, password)| password)
 }
 
+/// Returns the halves of a secret, if they are long enough and have letters and digits: others may be words.
+fn halves(secret: &str) -> impl Iterator<Item = &str> {
+    let (first, second) = secret.split_at(secret.floor_char_boundary(secret.len() / 2));
+    let is_no_word = |half: &&str| {
+        half.len() >= MIN_HALF_LEN
+            && half.bytes().any(|byte| byte.is_ascii_digit())
+            && half.bytes().any(|byte| byte.is_ascii_alphabetic())
+    };
+    [first, second].into_iter().filter(is_no_word)
+}
+
 /// Returns the forms of a secret that contain no escapes: plain, hexadecimal, and Base64 in its two alphabets. Within
 /// longer text, Base64 has one of three forms: at each, the characters count that depend on the secret alone.
 fn encodings(secret: &str) -> Vec<String> {
     let bytes = secret.as_bytes();
     let mut encodings = vec![secret.to_owned(), super::encode_hex(bytes)];
+    encodings.extend(halves(secret).map(str::to_owned));
     for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
         for before in 0..3 {
             let padded: Vec<u8> = std::iter::repeat_n(0, before).chain(bytes.iter().copied()).collect();
@@ -201,6 +221,39 @@ impl DecodedView {
     /// Decodes `text`; `None` if it has no escape.
     fn of(text: &[u8]) -> Option<Self> {
         Self::decode(text, |at| at)
+    }
+
+    /// Reads runs of decimal bytes, as Rust and JSON write arrays: `[115, 101]`; `None` if there is none that is long
+    /// enough.
+    fn of_decimals(text: &[u8]) -> Option<Self> {
+        if memchr::memchr_iter(b',', text).take(MIN_DECIMALS - 1).count() < MIN_DECIMALS - 1 {
+            return None;
+        }
+        let mut view = Self { bytes: Vec::new(), offsets: Vec::new() };
+        let (mut at, mut run, mut longest) = (0, 0, 0);
+        while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+            let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let number = rest.get(..digits).and_then(|digits| std::str::from_utf8(digits).ok()?.parse::<u8>().ok());
+            if let Some(byte) = number {
+                run += 1;
+                longest = longest.max(run);
+                view.bytes.push(byte);
+                view.offsets.push(at);
+                at += digits;
+                let is_separator = |byte: &u8| *byte == b',' || byte.is_ascii_whitespace();
+                at += rest.iter().skip(digits).take_while(|byte| is_separator(byte)).count();
+            } else {
+                // Ends the run; what is no number is none of the secret's bytes.
+                if run > 0 || view.bytes.is_empty() {
+                    view.bytes.push(0);
+                    view.offsets.push(at);
+                }
+                run = 0;
+                at += digits.max(1);
+            }
+        }
+        view.offsets.push(text.len());
+        (longest >= MIN_DECIMALS).then_some(view)
     }
 
     fn decode_again(&self) -> Option<Self> {

@@ -1,9 +1,9 @@
 //! Value types that the configuration of every module uses: durations, sizes, rates, ranges of addresses, globs, paths
 //! and references to secrets. Also the formats that several modules read and write: strict JSON, percent-encoding,
 //! `Accept`, HTTP dates, server-sent events, hosts, paths, entity tags, SHA-256, PEM, the validity of certificates, answers
-//! of stores, counts of what clients hold, and characters that deceive readers. And the secrets that the gateway holds,
-//! which are removed from logs and answers. Only [`SecretRef::load`], [`FileStamp::read`], [`read_pem_file`],
-//! [`read_private_key`] and [`CertificateValidity::of_file`] do I/O.
+//! of stores, counts of what clients hold, names that are nearest to misspelt ones, and characters that deceive readers.
+//! And the secrets that the gateway holds, which are removed from logs and answers. Only [`SecretRef::load`],
+//! [`FileStamp::read`], [`read_pem_file`], [`read_private_key`] and [`CertificateValidity::of_file`] do I/O.
 
 mod accept_header;
 mod address_range;
@@ -29,6 +29,7 @@ mod keyed_counts;
 mod known_secrets;
 mod low_priority;
 mod max_share;
+mod nearest_name;
 mod pem_file;
 mod percent_encoding;
 mod random_id;
@@ -50,7 +51,7 @@ pub use certificate_validity::CertificateValidity;
 pub use client_key::{ClientKey, counted_address};
 pub use config_path::ConfigPath;
 pub use counted_noun::format_count;
-pub use deceptive_text::is_deceptive;
+pub use deceptive_text::{TextParts, is_deceptive, visible_text};
 pub use duration::ConfigDuration;
 pub use etag::etag;
 pub use event_reader::{EventReader, ServerSentEvent};
@@ -63,7 +64,8 @@ pub use keyed_counts::{CountedHold, KeyedCounts};
 pub use known_secrets::{contains_known_secret, redact_known_secrets, register_secret, register_token};
 pub use low_priority::{lower_thread_priority, run_at_low_priority};
 pub use max_share::MaxShare;
-pub use pem_file::{PemContent, parse_private_key, read_pem_file, read_private_key};
+pub use nearest_name::{edit_distance, nearest_name};
+pub use pem_file::{PemContent, parse_pem, parse_private_key, parse_private_key_of, read_pem_file, read_private_key};
 pub use percent_encoding::{
     decode_octet, form_decode, form_pairs, percent_decode, percent_encode, percent_encode_field,
     percent_encode_fragment, percent_encode_list_item,

@@ -58,12 +58,19 @@ impl PemContent {
 /// # Errors
 /// What is wrong with the file, without any of its text.
 pub fn read_pem_file<T: PemObject>(path: &Path, content: PemContent) -> Result<Vec<T>, String> {
-    let bytes = read_bounded(path, content)?;
-    let items: Result<Vec<T>, PemError> = T::pem_slice_iter(&bytes).collect();
+    parse_pem(path, &read_bounded(path, content)?, content)
+}
+
+/// Parses the certificates or revocation lists that a PEM file has; none is a problem.
+///
+/// # Errors
+/// As [`read_pem_file`].
+pub fn parse_pem<T: PemObject>(path: &Path, bytes: &[u8], content: PemContent) -> Result<Vec<T>, String> {
+    let items: Result<Vec<T>, PemError> = T::pem_slice_iter(bytes).collect();
     match items {
         Ok(items) if !items.is_empty() => Ok(items),
-        Ok(_) => Err(unreadable(path, content, &pem_mistake(&bytes, content, &PemError::NoItemsFound))),
-        Err(error) => Err(unreadable(path, content, &pem_mistake(&bytes, content, &error))),
+        Ok(_) => Err(unreadable(path, content, &pem_mistake(bytes, content, &PemError::NoItemsFound))),
+        Err(error) => Err(unreadable(path, content, &pem_mistake(bytes, content, &error))),
     }
 }
 
@@ -73,7 +80,15 @@ pub fn read_pem_file<T: PemObject>(path: &Path, content: PemContent) -> Result<V
 /// What is wrong with the file, without any of its text.
 pub fn read_private_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     let bytes = read_bounded(path, PemContent::PrivateKey)?;
-    parse_private_key(&bytes).map_err(|mistake| unreadable(path, PemContent::PrivateKey, &mistake))
+    parse_private_key_of(path, &bytes)
+}
+
+/// Parses the first private key that a PEM file has.
+///
+/// # Errors
+/// As [`read_private_key`].
+pub fn parse_private_key_of(path: &Path, bytes: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
+    parse_private_key(bytes).map_err(|mistake| unreadable(path, PemContent::PrivateKey, &mistake))
 }
 
 /// Parses the first private key of a PEM text.

@@ -137,6 +137,30 @@ fn r131_a_secret_that_the_gateway_holds_is_redacted_in_every_form() {
 }
 
 #[test]
+fn r131_decimal_bytes_and_halves_of_a_secret_are_redacted() {
+    let secrets = known_secrets();
+    let long = "key-8f3a77c1d2e4-9b0a61f2c3d4";
+    secrets.register(long);
+    let bytes: Vec<u8> = format!("x{long}y").into_bytes();
+    let compact: Vec<String> = bytes.iter().map(u8::to_string).collect();
+    for decimals in
+        [format!("{bytes:?}"), format!("{bytes:#?}"), compact.join(","), format!("[7, 300, 1], {bytes:?}, [9]")]
+    {
+        let redacted = secrets.redact(&decimals);
+        assert!(redacted.contains("120") && redacted.contains("[redacted]") && redacted.contains("121"), "{redacted}");
+        let rest: Vec<String> = long.bytes().map(|byte| byte.to_string()).collect();
+        assert!(!redacted.replace(['\n', ' '], "").contains(&rest[..4].join(",")), "{redacted}");
+    }
+    for half in [&long[..14], &long[14..], &long[..20]] {
+        let redacted = secrets.redact(&format!("cut: {half}")).into_owned();
+        assert!(redacted.starts_with("cut: [redacted]") && redacted.len() < 28, "{redacted}");
+    }
+    for other in ["[1, 2, 3, 4, 5, 6, 7, 8, 9]", "1,2,3", "[115, 51, 99]", "key-8f3a"] {
+        assert_eq!(secrets.redact(other), other);
+    }
+}
+
+#[test]
 fn r131_text_without_a_known_secret_is_borrowed_and_short_secrets_are_not_searched() {
     let secrets = known_secrets();
     secrets.register("short");

@@ -1,6 +1,7 @@
 //! The frame of a page: its head, the navigation and the main part.
 
 use super::stylesheet::stylesheet;
+use crate::values::visible_text;
 use maud::{DOCTYPE, Markup, html};
 
 /// The shape of a page.
@@ -44,7 +45,7 @@ pub struct PageFrame<'a> {
 }
 
 impl PageFrame<'_> {
-    /// Returns the whole page.
+    /// Returns the whole page, in which texts of documents and agents are visible as they are.
     pub fn render(&self, content: &Markup) -> String {
         let body_class = match self.shape {
             PageShape::WithNavigation => "",
@@ -77,7 +78,7 @@ impl PageFrame<'_> {
                 }
             }
         };
-        page.into_string()
+        visible_text(&page.into_string()).into_owned()
     }
 
     fn render_navigation(&self) -> Markup {

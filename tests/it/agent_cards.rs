@@ -1,8 +1,8 @@
-//! The card that an A2A agent serves at its own API (`preset: a2a`): a client that follows it never leaves the gateway,
-//! and so sends its key nowhere else.
+//! What an agent's own API says of where it is, in its card (`preset: a2a`), in its OpenAPI document and in header fields:
+//! a client that follows it never leaves the gateway, and so sends its key nowhere else.
 
 use crate::support::{
-    agent::{Agent, ReceivedRequest, Step, http_response},
+    agent::{Agent, ReceivedRequest, Step, http_response, write},
     gateway::{Gateway, gateway, send},
     gateway_response::GatewayResponse,
 };
@@ -94,4 +94,65 @@ async fn what_cannot_be_read_as_a_card_does_not_pass_as_one_and_other_results_ar
     let answer = send(gate.post("/agents/a/api/").json(&json!({}))).await;
     assert_eq!(answer.expect_ok(), webhook);
     drop(agent);
+}
+
+#[tokio::test]
+async fn an_extended_card_that_the_agent_compresses_does_not_pass_unread() {
+    let (reply, _agent, gate) = start().await;
+    for coding in ["gzip", "br", "zstd", "x-unknown"] {
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: {coding}\r\n");
+        *reply.lock().unwrap() = vec![write(format!("{head}Content-Length: 4\r\n\r\nabcd"))];
+        send(gate.post("/agents/a/api/").json(&json!({}))).await.expect_fault(502, "AgentError");
+        get(&gate, CARD).await.expect_fault(502, "AgentError");
+    }
+}
+
+#[tokio::test]
+async fn an_openapi_document_of_an_agent_names_no_server_but_the_gateway() {
+    let reply: Arc<Mutex<Vec<Step>>> = Arc::default();
+    let shared = Arc::clone(&reply);
+    let agent = Agent::scripted(move |_: &ReceivedRequest| shared.lock().unwrap().clone()).await;
+    let section = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [a], api: {base: 'http://ADDRESS/', routes: [{methods: [GET], path: /**}]}}\n";
+    let gate =
+        gateway().agent("a", &agent).section(&section.replace("ADDRESS", &agent.address.to_string())).start().await;
+    let public = gate.url("/agents/a/api");
+    let elsewhere = json!([{"url": "http://elsewhere.example/"}, {"url": format!("http://{}", agent.address)}]);
+    let document = json!({"openapi": "3.1.0", "info": {"title": "t", "version": "1"}, "servers": elsewhere,
+        "paths": {"/a": {"servers": elsewhere, "get": {"servers": elsewhere, "responses": {}}}}});
+    let yaml = "openapi: 3.1.0\nservers: [{url: 'http://elsewhere.example/'}]\npaths: {}\n".to_owned();
+    for (path, media, body) in [
+        ("/openapi.json", "application/json", document.to_string()),
+        ("/v3/api-docs?group=a", "application/json", document.to_string()),
+        ("/openapi.yaml", "application/yaml", yaml.clone()),
+        ("/openapi.yml", "text/plain", yaml),
+    ] {
+        *reply.lock().unwrap() = http_response("200 OK", media, &body);
+        let answer = get(&gate, &format!("/agents/a/api{path}")).await;
+        let text = answer.expect_ok().to_string();
+        assert!(!text.contains("elsewhere") && !text.contains(&agent.address.to_string()), "{path}: {text}");
+        assert_eq!(answer.json()["servers"], json!([{"url": public}]), "{path}");
+    }
+    // What cannot be read, and what is no such document.
+    for (body, status) in [("{", 502), ("\u{1f}\u{8}", 502), ("{\"a\": 1}", 200)] {
+        *reply.lock().unwrap() = http_response("200 OK", "application/json", body);
+        assert_eq!(get(&gate, "/agents/a/api/openapi.json").await.status, status, "{body}");
+    }
+    *reply.lock().unwrap() = http_response("200 OK", "application/json", &document.to_string().repeat(9_000));
+    get(&gate, "/agents/a/api/openapi.json").await.expect_fault(502, "AgentError");
+    for name in ["Location", "Content-Location", "Operation-Location", "Azure-AsyncOperation", "Link", "Content-Base"] {
+        for (target, expected) in [
+            ("http://elsewhere.example/b".to_owned(), None),
+            ("//elsewhere.example/b".to_owned(), None),
+            (format!("http://{}/b", agent.address), Some(format!("{public}/b"))),
+        ] {
+            let is_link = name == "Link";
+            let value = if is_link { format!("<{target}>; rel=\"next\"") } else { target };
+            *reply.lock().unwrap() =
+                vec![write(format!("HTTP/1.1 200 OK\r\n{name}: {value}\r\nContent-Length: 0\r\n\r\n"))];
+            let answer = get(&gate, "/agents/a/api/b").await;
+            let expected = expected.filter(|_| name != "Content-Base");
+            let expected = expected.map(|url| if is_link { format!("<{url}>; rel=\"next\"") } else { url });
+            assert_eq!(answer.header(name), expected.as_deref(), "{name}: {value}");
+        }
+    }
 }

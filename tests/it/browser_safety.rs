@@ -8,8 +8,10 @@ use crate::support::{
     gateway::{Gateway, GatewayBuilder, gateway, send},
     gateway_response::GatewayResponse,
     servers::{tls_client, tls_listener_section},
+    websocket::connect_with_headers,
 };
 use serde_json::json;
+use tokio_tungstenite::tungstenite;
 
 const OPEN: &str = "access:\n  grants:\n    - {callers: ['*', anonymous], agents: ['*']}\n";
 const CORS: &str = "cors: {allowed_origins: ['https://app.example.org']}\n";
@@ -50,11 +52,15 @@ async fn r88_a_page_whose_name_resolves_to_this_machine_reaches_no_open_agent() 
         ("GET", "/agents/open/api/x"),
         ("POST", "/pipelines/invoke"),
         ("GET", "/agents"),
+        ("GET", "/agents/open/.well-known/agent-card.json"),
+        ("GET", "/openai/v1/models"),
+        ("POST", "/openai/v1/chat/completions"),
     ];
     let client = reqwest::Client::new();
+    let body = json!({"model": "open", "messages": [{"role": "user", "content": "hello"}]});
     for (method, path) in requests {
         let request = async |host: &str, fields: &[(&str, &str)]| {
-            let request = client.request(method.parse().unwrap(), gate.url(path)).json(&json!({})).header("host", host);
+            let request = client.request(method.parse().unwrap(), gate.url(path)).json(&body).header("host", host);
             send_with(request, fields).await
         };
         for fields in [
@@ -69,6 +75,30 @@ async fn r88_a_page_whose_name_resolves_to_this_machine_reaches_no_open_agent() 
         let origin = format!("http://{own}");
         let own_page = request(&own, &[("origin", &origin), ("user-agent", "Mozilla/5.0")]).await;
         assert_ne!(own_page.status, 403, "{method} {path}: {}", own_page.text());
+    }
+    for path in ["/agents/open/invoke", "/agents/open/api/x"] {
+        let (foreign, own) = ("evil.example:8080".to_owned(), format!("localhost:{}", gate.address().port()));
+        for (host, is_own) in [(foreign, false), (own, true)] {
+            let headers = [("host", &*host), ("origin", &*format!("http://{host}"))];
+            let status = match connect_with_headers(&gate, path, &headers).await {
+                Err(tungstenite::Error::Http(response)) => response.status().as_u16(),
+                other => {
+                    other.unwrap();
+                    101
+                }
+            };
+            assert_eq!(status == 403, !is_own, "{path} {host}: {status}");
+        }
+        // A page sends its key in a subprotocol.
+        let protocols = format!("gatepost, gatepost.key.{}", gate.key("team-a"));
+        let keyed = [
+            ("host", "evil.example:8080"),
+            ("origin", "http://evil.example:8080"),
+            ("sec-websocket-protocol", &protocols),
+        ];
+        let opened = connect_with_headers(&gate, path, &keyed).await;
+        let is_forbidden = |response: &http::Response<Option<Vec<u8>>>| response.status() == 403;
+        assert!(!matches!(&opened, Err(tungstenite::Error::Http(response)) if is_forbidden(response)), "{opened:?}");
     }
     let calls = agent.call_count();
     let keyed = client.post(gate.url("/agents/open/invoke")).json(&json!({})).header("host", "evil.example:8080");

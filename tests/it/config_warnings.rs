@@ -60,6 +60,34 @@ fn expect_warning(folder: &Path, yaml: &str, place: &str, words: &str) {
 }
 
 #[test]
+fn check_warns_of_open_patterns_beside_restricted_paths() {
+    let folder = folder();
+    let config = |routes: &str| {
+        format!(
+            "{LISTENERS}agents:\n  sources: [agents.json]\n  rules:\n    - agents: [a]\n      api:\n        routes:\n{routes}"
+        )
+    };
+    let restricted = "          - {methods: [GET], path: /admin/keys, callers: ['key:admin']}\n";
+    let open = |methods: &str, path: &str| format!("          - {{methods: [{methods}], path: '{path}'}}\n");
+    for (pattern, words) in [
+        ("/**", "/** is open, and lets spellings of /admin/keys pass"),
+        ("/admin/**", "which routes[0] restricts"),
+        ("/admin/{name}", "list the paths that are open"),
+        ("/{area}/keys", "/{area}/keys is open"),
+    ] {
+        let yaml = config(&format!("{restricted}{}", open("GET, POST", pattern)));
+        expect_warning(folder.path(), &yaml, "line 9: agents.rules[0].api.routes[1].path: ", words);
+    }
+    let first = config(&format!("{}{restricted}", open("GET", "/**")));
+    expect_warning(folder.path(), &first, "line 8: agents.rules[0].api.routes[0].path: ", "decides first");
+    for harmless in [open("POST", "/**"), open("GET", "/public/**"), open("GET", "/admin/list")] {
+        assert_eq!(warnings(folder.path(), &config(&format!("{restricted}{harmless}"))), [""; 0]);
+    }
+    let both_restricted = "          - {methods: [GET], path: /**, groups: [staff]}\n";
+    assert_eq!(warnings(folder.path(), &config(&format!("{restricted}{both_restricted}"))), [""; 0]);
+}
+
+#[test]
 fn check_warns_of_dangerous_settings_with_the_line_and_what_to_do() {
     let folder = folder();
     let tls = "tls: {certificate: server.pem, key: server.key, client_ca: ca.pem}";

@@ -1,7 +1,7 @@
 //! Failures of agents, as the caller and the access log see them.
 
 use crate::support::{
-    agent::{Agent, Step, http_response, json_response, write},
+    agent::{Agent, ReceivedRequest, Step, http_response, json_response, write},
     closed_port::ClosedPort,
     eventually,
     gateway::{Gateway, gateway, send},
@@ -579,6 +579,49 @@ async fn r33_a_response_that_violates_the_output_schema_is_502_if_enforced() {
 }
 
 #[tokio::test]
+async fn r33_a_stream_that_was_not_asked_for_is_refused_where_the_output_is_enforced() {
+    let agent = Agent::scripted(|request: &ReceivedRequest| match request.json()["want"].as_str() {
+        Some("lines") => http_response("200 OK", "application/x-ndjson", "{\"text\": 1}\n"),
+        Some("seq") => http_response("200 OK", "application/json-seq", "\u{1e}{\"text\": 1}\n"),
+        _ => http_response("200 OK", "text/event-stream; charset=utf-8", "data: {\"text\": 1}\n\n"),
+    })
+    .await;
+    let mut document = agent.document("promises");
+    document["operations"] = json!([{"name": "say", "outputs": {
+        "type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}}}]);
+    let sections = "contract: {output: enforce}\ntasks: {}\n";
+    let gate = gateway().document(document).section(sections).start().await;
+    let cases = [
+        ("events", "text/event-stream", "application/x-ndjson"),
+        ("lines", "application/x-ndjson", "text/event-stream"),
+        ("seq", "application/json-seq", "application/x-ndjson"),
+    ];
+    for (want, own, other) in cases {
+        let accepted = [None, Some("*/*"), Some("application/json"), Some(other), Some("text/*;q=0, */*")];
+        let asked = [own.to_owned(), format!("application/json, {own};q=0.5")];
+        for key in [None, Some(want)] {
+            let call = |accept: Option<&str>| {
+                let call = gate.post("/agents/promises/invoke").json(&json!({ "want": want }));
+                let key = key.map(|key| format!("{key}{accept:?}").replace(' ', ""));
+                let call = key.iter().fold(call, |call, key| call.header("idempotency-key", key));
+                accept.iter().fold(call, |call, accept| call.header("accept", *accept))
+            };
+            for accept in accepted {
+                send(call(accept)).await.expect_fault(502, "AgentError");
+            }
+            // A text sequence alone is no format that agents are asked for.
+            for accept in asked.iter().skip(usize::from(want == "seq")) {
+                let answer = send(call(Some(accept))).await;
+                assert!(answer.status == 200 && answer.text().contains("text"), "{want} {accept}: {}", answer.text());
+            }
+        }
+        let task = gate.post("/agents/promises/invoke").header("prefer", "respond-async, wait=5");
+        let task = send(task.json(&json!({ "want": want }))).await;
+        assert_eq!(task.status, 502, "{want}: {}", task.text());
+    }
+}
+
+#[tokio::test]
 async fn a_call_whose_caller_disconnects_is_counted_and_logged_and_its_upstream_connection_is_closed() {
     let agent = Agent::with_steps(vec![Step::Hang]).await;
     let gate = gateway().agent("hangs", &agent).start().await;
@@ -664,4 +707,58 @@ async fn r92_r94_json_rpc_calls_get_json_rpc_errors_and_other_calls_get_the_erro
     let unauthenticated = gate.request("POST", "/agents/rpc/invoke").header("x-api-key", "invalid").json(&body);
     let refused = send(unauthenticated).await;
     assert_eq!((refused.status, &refused.json()["id"]), (401, &json!("call-1")), "{}", refused.text());
+}
+
+#[tokio::test]
+async fn r131_an_error_that_is_too_long_or_compressed_to_be_read_does_not_pass_where_errors_are_withheld() {
+    let internal = "Traceback: postgres://svc@10.1.2.3/db";
+    let error = move |request: &ReceivedRequest| {
+        let input: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+        let form = input["params"]["form"].as_str().or_else(|| input["form"].as_str()).unwrap_or_default().to_owned();
+        let padding = "x".repeat(2 << 20);
+        let rpc = |rest: &str| format!(r#"{{"jsonrpc":"2.0","id":1,{rest}}}"#);
+        let body = match form.as_str() {
+            "rpc" => rpc(&format!(r#""error":{{"code":-32000,"message":"{internal}","data":"{padding}"}}"#)),
+            "padded" => rpc(&format!(r#""pad":"{padding}","error":{{"code":-32000,"message":"{internal}"}}"#)),
+            "google" => {
+                format!(
+                    r#"{{"error":{{"code":500,"message":"{internal}","status":"INTERNAL","details":["{padding}"]}}}}"#
+                )
+            }
+            "broken" => format!(r#"{{"error":{{"message":"{internal}"}},}}"#),
+            "array" => format!(r#"["{padding}"]"#),
+            _ => r#"{"ok":true}"#.to_owned(),
+        };
+        let coding = if form == "compressed" { "Content-Encoding: gzip\r\n" } else { "" };
+        let length = body.len();
+        vec![write(format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n{coding}Content-Length: {length}\r\n\r\n{body}"
+        ))]
+    };
+    let agent = Agent::scripted(error).await;
+    let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - {agents: [a], error_details: none}\n";
+    let gate = gateway().agent("a", &agent).agent("open", &agent).section(rules).start().await;
+    for form in ["rpc", "padded", "google", "broken", "compressed"] {
+        for key in [None, Some(form)] {
+            for input in
+                [json!({"form": form}), json!({"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"form": form}})]
+            {
+                let call = gate.post("/agents/a/invoke").json(&input);
+                let call = key.iter().fold(call, |call, key| {
+                    call.header("idempotency-key", format!("{key}-{}", input.get("id").is_some()))
+                });
+                let answer = send(call).await;
+                assert_eq!(answer.status, 502, "{form}: {} bytes", answer.text().len());
+                assert!(
+                    !answer.text().contains("Traceback") && answer.text().len() < 2_000,
+                    "{form}: {}",
+                    answer.text()
+                );
+            }
+        }
+    }
+    // Results pass, also long ones that are no objects, and everything where errors are not withheld.
+    gate.invoke("a", &json!({"form": "result"})).await.expect_ok();
+    assert!(gate.invoke("a", &json!({"form": "array"})).await.text().len() > 2 << 20);
+    assert_eq!(gate.invoke("open", &json!({"form": "padded"})).await.status, 200);
 }

@@ -9,7 +9,7 @@ use std::{fmt::Write as _, path::Path};
 use tempfile::TempDir;
 
 /// The settings that can name the file, each as a section of the configuration.
-const SETTINGS: [&str; 26] = [
+const SETTINGS: [&str; 30] = [
     "listeners: [{address: '127.0.0.1:0', tls: {certificate: good.pem, key: bad.key}}]",
     "listeners: [{address: '127.0.0.1:0', tls: {certificate: bad.key, key: good.key}}]",
     "listeners: [{address: '127.0.0.1:0', tls: {certificate: good.pem, key: good.key, client_ca: bad.key}}]",
@@ -22,6 +22,10 @@ const SETTINGS: [&str; 26] = [
     "agents: {sources: [{kind: aidip, url: 'https://localhost:1/', credential: {mtls: {certificate: bad.key, key: good.key}}}]}",
     "agents: {sources: [{kind: aidip, url: 'https://localhost:1/', credential: {mtls: {certificate: good.pem, key: good.key, ca: bad.key}}}]}",
     "agents: {sources: [{kind: aidip, url: 'https://localhost:1/', credential: {bearer: 'file:bad.key'}}]}",
+    "agents: {sources: [{kind: kubernetes, url: 'https://localhost:1/', kubernetes: {namespaces: [a], ca: bad.key}, credential: {bearer: 'file:good.key'}}]}",
+    "agents: {sources: [{kind: kubernetes, url: 'https://localhost:1/', kubernetes: {namespaces: [a]}, credential: {bearer: 'file:bad.key'}}]}",
+    "agents: {sources: [{kind: kubernetes, url: 'https://localhost:1/', kubernetes: {namespaces: [a]}, credential: {mtls: {certificate: good.pem, key: bad.key}}}]}",
+    "agents: {sources: [{kind: kubernetes, url: 'https://localhost:1/', kubernetes: {namespaces: [a]}, credential: {mtls: {certificate: bad.key, key: good.key, ca: bad.key}}}]}",
     "agents: {sources: [{kind: agent_framework, url: 'https://localhost:1/', publisher_jwks: bad.key}]}",
     "agents: {sources: [agents.json], rules: [{agents: ['*'], api: {openapi: bad.key}}]}",
     "directory: {external_url: 'https://gate.example', signing_key: 'file:bad.key'}",
@@ -102,6 +106,9 @@ fn a_private_key_with_mistakes_is_printed_by_no_command_wherever_its_file_is_nam
             assert_no_key(&output, &key, setting);
             if at == 0 {
                 assert!(output.contains("tls.key: ") && output.contains(mistake), "{mistake}: {output}");
+            }
+            if setting.contains("aidip") && setting.contains("certificate: good.pem, key: bad.key") {
+                assert!(output.contains("mtls.key: ") && output.contains(mistake), "{mistake}: {output}");
             }
         }
         assert_no_key(&run(folder.path(), &["doctor", "--offline", "-c", "gatepost.yaml"]), &key, setting);

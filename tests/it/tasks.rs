@@ -314,7 +314,7 @@ async fn r79_tasks_survive_a_crash_and_running_ones_fail_without_a_retry() {
     let gate = restart_after_crash(gate).await;
     assert_eq!(request_as(&gate, "team-a", "GET", &completed).await.json(), before);
     let lost = wait_for_status(&gate, &running, "failed").await;
-    assert_eq!(lost["error"]["code"], "AgentUnavailable", "{lost}");
+    assert_eq!(lost["error"]["code"], "Overloaded", "{lost}");
     assert!(lost["error"]["message"].as_str().unwrap().contains("gateway"), "{lost}");
     assert_eq!(silent.call_count(), 1, "the call was repeated");
     let events = request_as(&gate, "team-a", "GET", &format!("{running}/events")).await.text();
@@ -346,11 +346,10 @@ async fn r79_a_shutdown_waits_for_tasks_and_fails_those_that_do_not_finish() {
     let gate = tokio::task::spawn_blocking(move || Gateway::spawn(folder, keys, &[], &[])).await.unwrap();
     assert_eq!(request_as(&gate, "team-a", "GET", &completed).await.json()["status"], "completed");
     let aborted = request_as(&gate, "team-a", "GET", &aborted).await.json();
-    assert_eq!(
-        (&aborted["status"], &aborted["error"]["code"]),
-        (&json!("failed"), &json!("AgentUnavailable")),
-        "{aborted}"
-    );
+    assert_eq!((&aborted["status"], &aborted["error"]["code"]), (&json!("failed"), &json!("Overloaded")), "{aborted}");
+    let entries = gate.access_log(4).await;
+    let cut_off: Vec<_> = entries.iter().filter(|entry| entry["code"] == "Overloaded").collect();
+    assert!(cut_off.len() == 1 && cut_off[0]["agent"] == "silent" && cut_off[0]["blame"] == "gateway", "{entries:?}");
 }
 
 pub const CALLBACK_SETTINGS: &str = "  callbacks: {secret: env:HOOK_SECRET, allowed_addresses: [127.0.0.0/8], attempt_timeout: 1s, delivery_timeout: 1m}\n";

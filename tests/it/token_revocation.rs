@@ -112,3 +112,25 @@ async fn the_command_revokes_at_the_gateway_of_the_configuration_where_gateways_
     }
     assert_eq!(audit_entries(&gate).len(), 2);
 }
+
+#[tokio::test]
+async fn tokens_that_cannot_exist_are_not_revoked_and_the_nearest_name_is_told() {
+    let (issuer, echo) = (TokenIssuer::start().await, Agent::echo().await);
+    let gate = with_tokens(&issuer, &echo).await.start().await;
+    let (url, misspelt) = (format!("http://{}", gate.admin_address), format!("{}/", issuer.url()));
+    gate.write_file("foreign", &issuer.token(&json!({"iss": misspelt})));
+    gate.write_file("opaque", "opaque-token");
+    for (args, expected) in [
+        (&["--issuer", &misspelt, "--jti", "1"][..], issuer.url()),
+        (&["--issuer", &misspelt, "--subject", "alice"], issuer.url()),
+        (&["--issuer", &issuer.url(), "--subject", "a\nb"], "no accepted token has such a subject".to_owned()),
+        (&["--token-file", "foreign"], issuer.url()),
+        (&["--token-file", "opaque"], "introspection".to_owned()),
+    ] {
+        let output = run(&gate, &[args, &["--url", &url]].concat()).await;
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && output.stdout.is_empty(), "{args:?}: {output:?}");
+        assert!(message.contains(&expected), "{args:?}: {message}");
+    }
+    assert!(audit_entries(&gate).is_empty());
+}

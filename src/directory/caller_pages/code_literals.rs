@@ -1,9 +1,8 @@
 //! Values as literals of programs. Publishers write the values, so every literal is quoted for its language, and no
 //! character changes how the text around it reads: invisible and direction-changing characters are escaped.
 
-use crate::values::is_deceptive;
+use crate::values::visible_text;
 use serde_json::Value;
-use std::fmt::Write;
 
 /// Longest value that stands on one line, in bytes.
 const MAX_LINE: usize = 60;
@@ -172,20 +171,7 @@ impl LiteralWriter {
 
 /// Returns a text as a string of JSON, which is a string of Python and of JavaScript as well.
 pub(super) fn string_literal(text: &str) -> String {
-    let quoted = Value::from(text).to_string();
-    let mut literal = String::with_capacity(quoted.len());
-    for character in quoted.chars() {
-        if is_deceptive(character) {
-            let mut units = [0; 2];
-            for unit in character.encode_utf16(&mut units) {
-                // Writing to a string does not fail.
-                let _ = write!(literal, "\\u{unit:04x}");
-            }
-        } else {
-            literal.push(character);
-        }
-    }
-    literal
+    visible_text(&Value::from(text).to_string()).into_owned()
 }
 
 /// Returns a text as one word of a shell (POSIX), in which nothing is expanded.

@@ -5,6 +5,7 @@ use crate::{
     auth::ANONYMOUS,
     config::{AdminConfig, GatewayConfig},
     doctor::finding_codes::FindingCode,
+    gateway::open_routes_beside_restrictions,
     http_server::ListenerConfig,
 };
 use std::net::IpAddr;
@@ -41,6 +42,19 @@ pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<UnlocatedWarning>
             "websocket.allowed_origins[{at}]: every web page can call as the visitor, whose browser presents the client \
              certificate by itself (list the origins of your own pages)"
         )));
+    }
+    for (at, rule) in config.agents.rules.iter().enumerate() {
+        for (open, restricted) in rule.api.iter().flat_map(open_routes_beside_restrictions) {
+            let path_of = |at: usize| {
+                rule.api.as_ref().and_then(|api| api.routes.get(at)).map(|route| &*route.path).unwrap_or_default()
+            };
+            let order = if open < restricted { "decides first" } else { "is open" };
+            warnings.push(UnlocatedWarning::new(FindingCode::RestrictedPathEvaded, format!(
+                "agents.rules[{at}].api.routes[{open}].path: {} {order}, and lets spellings of {} pass that a server may take \
+                 for it, which routes[{restricted}] restricts (list the paths that are open, behind the restricted ones)",
+                path_of(open), path_of(restricted)
+            )));
+        }
     }
     warnings
 }

@@ -118,6 +118,8 @@ impl AdmissionPipeline<'_> {
         // The origins of WebSockets are checked in their handshakes, and those of pipelines once for all steps.
         if request.source.may_be_page() {
             authorization.check_page(&request.caller, &caller)?;
+        } else {
+            authorization.check_host(&request.caller, &caller)?;
         }
         authorization.check_local_page(&request.caller, &route)?;
         record.begin_step(DecisionStep::AgentStatus);

@@ -5,6 +5,7 @@ use super::{
     agent_card::{CardRestriction, is_card_path},
     api_target::AgentApi,
     json_url_rewrite::rewrite_urls,
+    openapi_servers::{is_openapi_path, restrict_servers},
     public_url::public_url,
     url_mapping::UrlMapping,
 };
@@ -15,7 +16,7 @@ use crate::{
         call::{CallError, CallResult, CallState},
         exchange::{AgentHeaders, Exchange},
         path_router::ApiRequest,
-        response::CompleteReply,
+        response::{CompleteReply, has_content_coding},
         route::is_json_content,
         upstream::BodyPump,
     },
@@ -31,7 +32,13 @@ const MAX_WHOLE: usize = 16 << 10;
 /// The longest document whose URLs are rewritten at once, in bytes.
 const MAX_INLINE_REWRITE: usize = 64 << 10;
 /// Header fields whose value is one reference to a resource.
-const REFERENCES: [HeaderName; 2] = [header::LOCATION, header::CONTENT_LOCATION];
+const REFERENCES: [HeaderName; 4] = [
+    header::LOCATION,
+    header::CONTENT_LOCATION,
+    // SDKs of Azure poll there, with the credentials of the call.
+    HeaderName::from_static("operation-location"),
+    HeaderName::from_static("azure-asyncoperation"),
+];
 
 /// Writes the response to an admitted request.
 pub(super) struct ApiResponder<'r, 'a> {
@@ -50,20 +57,20 @@ impl ApiResponder<'_, '_> {
             let fault = Fault::new(FaultCode::AgentError, "The agent's API reports an error").with_detail(detail);
             self.exchange.call.record_agent_error(Some(fault));
         }
-        let is_card = self.api.has_card
-            && reply.status.is_success()
-            && self.exchange.session.head().method != Method::HEAD
-            && is_card_path(&self.request.path);
-        if is_card || self.rewrites(&reply) {
+        let kind = self.kind_of(&reply);
+        if kind != DocumentKind::Other || self.rewrites(&reply) {
+            if has_content_coding(&reply.headers) {
+                return Err(kind.unreadable("it is compressed, although the gateway asked for no coding").into());
+            }
             let max_bytes = self.api.max_rewrite;
             let BodyPrefix { bytes, complete } = self.read_document(&mut reply, &mut pump, max_bytes).await?;
             if complete {
-                let body = self.rewrite(bytes, is_card).await?;
+                let body = self.rewrite(bytes, kind).await?;
                 drop_validators(&mut headers);
                 return self.respond_whole(reply.status, headers, body).await;
             }
-            if is_card {
-                return Err(unreadable_card("it is longer than api.max_rewrite").into());
+            if kind != DocumentKind::Other {
+                return Err(kind.unreadable("it is longer than api.max_rewrite").into());
             }
         }
         if reply.body.length().is_some_and(|length| length <= MAX_WHOLE as u64) {
@@ -89,19 +96,34 @@ impl ApiResponder<'_, '_> {
         self.exchange.respond(ResponseHead { status, headers }, Bytes::new()).await
     }
 
-    /// Whether the body is a document with URLs to rewrite.
+    /// Returns what the body is by the path of the request.
+    fn kind_of(&self, reply: &UpstreamReply) -> DocumentKind {
+        let path = &self.request.path;
+        if !reply.status.is_success() || self.exchange.session.head().method == Method::HEAD {
+            return DocumentKind::Other;
+        }
+        let media_type = reply.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+        match () {
+            () if self.api.has_card && is_card_path(path) => DocumentKind::Card,
+            // A page that shows the document is none.
+            () if is_openapi_path(path) && !media_type.starts_with(b"text/html") => DocumentKind::OpenApi,
+            () => DocumentKind::Other,
+        }
+    }
+
+    /// Whether the body is a document with URLs to rewrite. A compressed one of an A2A agent could be a card.
     fn rewrites(&self, reply: &UpstreamReply) -> bool {
         !self.api.url_pointers.is_empty()
             && reply.status.is_success()
             && is_json_content(reply.headers.get(header::CONTENT_TYPE))
-            && reply.headers.get(header::CONTENT_ENCODING).is_none_or(|coding| coding == "identity")
+            && (self.api.has_card || !has_content_coding(&reply.headers))
             // A large document passes as it is: the agent has done its work.
             && reply.body.length().is_none_or(|length| (1..=self.api.max_rewrite as u64).contains(&length))
     }
 
     /// Returns a document with the URLs for callers. A large one is rewritten on a thread of its own, so that it delays no
     /// other call.
-    async fn rewrite(&self, document: Bytes, is_card: bool) -> Result<Bytes, Fault> {
+    async fn rewrite(&self, document: Bytes, kind: DocumentKind) -> Result<Bytes, Fault> {
         let (api, public) = (Arc::clone(self.api), public_url(self.exchange, self.request));
         let (config, route) = (Arc::clone(self.exchange.config), Arc::clone(self.admitted.agent_route()));
         let is_large = document.len() > MAX_INLINE_REWRITE;
@@ -109,13 +131,19 @@ impl ApiResponder<'_, '_> {
             let mapping = api.url_mapping(&public);
             let rewritten = rewrite_urls(&document, &api.url_pointers, &|url| mapping.map_absolute(url));
             let mapped = rewritten.map_or(document, Bytes::from);
+            if kind == DocumentKind::OpenApi {
+                let restricted =
+                    restrict_servers(&mapped, &public).map_err(|_| kind.unreadable("it is no JSON or YAML"))?;
+                return Ok(restricted.map_or(mapped, Bytes::from));
+            }
             if !api.has_card || mapped.is_empty() {
                 return Ok(mapped);
             }
+            let is_card = kind == DocumentKind::Card;
             let restriction = CardRestriction { directory: &config.directory, agent: &route.agent, public: &public };
             match restriction.restrict(&mapped, is_card) {
                 Some(restricted) => Ok(Bytes::from(restricted)),
-                None if is_card => Err(unreadable_card("it is not a JSON object")),
+                None if is_card => Err(kind.unreadable("it is not a JSON object")),
                 None => Ok(mapped),
             }
         };
@@ -210,9 +238,27 @@ impl ApiResponder<'_, '_> {
     }
 }
 
-/// Returns the fault for a card that may lead past the gateway.
-fn unreadable_card(detail: &'static str) -> Fault {
-    Fault::new(FaultCode::AgentError, "The agent's card cannot be read").with_detail(detail)
+/// What the body of a reply is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DocumentKind {
+    /// The card of an A2A agent.
+    Card,
+    /// An OpenAPI document.
+    OpenApi,
+    /// Anything else.
+    Other,
+}
+
+impl DocumentKind {
+    /// Returns the fault for a document that may lead past the gateway.
+    fn unreadable(self, detail: &'static str) -> Fault {
+        let what = match self {
+            Self::Card => "card",
+            Self::OpenApi => "OpenAPI document",
+            Self::Other => "answer",
+        };
+        Fault::new(FaultCode::AgentError, format!("The agent's {what} cannot be read")).with_detail(detail)
+    }
 }
 
 /// Removes what describes the agent's own bytes of a body that the gateway changes.

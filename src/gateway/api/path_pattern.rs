@@ -79,6 +79,22 @@ impl PathPattern {
         begins && (self.has_rest || rest.next().is_none())
     }
 
+    /// Returns whether the pattern matches paths that a server could take for one of `other`, beside that path itself: it
+    /// has a parameter where `other` has a literal, or a rest.
+    pub(super) fn has_spellings_of(&self, other: &Self) -> bool {
+        let stands_for = |(own, others): (&Segment, &Segment)| match own {
+            Segment::Literal(_) => own == others,
+            Segment::Parameter(_) => true,
+        };
+        let is_wider = |(own, others): (&Segment, &Segment)| own != others && matches!(others, Segment::Literal(_));
+        let (own, others) = (self.segments.len(), other.segments.len());
+        let pairs = || self.segments.iter().zip(&other.segments);
+        if self.has_rest {
+            return own <= others && pairs().all(stands_for) && self.text != other.text;
+        }
+        own == others && !other.has_rest && pairs().all(stands_for) && pairs().any(is_wider)
+    }
+
     /// Returns the part of a matching path that a parameter stands for.
     pub(super) fn parameter<'p>(&self, name: &str, path: &'p str) -> Option<&'p str> {
         let at =
@@ -178,6 +194,23 @@ mod tests {
             let compiled = PathPattern::compile(pattern).unwrap();
             near.iter().for_each(|path| assert!(compiled.nearly_matches(path), "{pattern} {path}"));
             others.iter().for_each(|path| assert!(!compiled.nearly_matches(path), "{pattern} {path}"));
+        }
+        for (wide, narrow, expected) in [
+            ("/**", "/admin/keys", true),
+            ("/admin/**", "/admin/keys", true),
+            ("/admin/{name}", "/admin/keys", true),
+            ("/{area}/keys", "/admin/keys", true),
+            ("/**", "/admin/**", true),
+            ("/{area}/keys", "/admin/{name}", false),
+            ("/admin/keys/**", "/admin/keys", true),
+            ("/admin/keys/**", "/admin/keys/**", false),
+            ("/admin/{name}", "/admin/{id}", false),
+            ("/admin/list", "/admin/keys", false),
+            ("/public/**", "/admin/keys", false),
+            ("/admin/{name}", "/admin/keys/**", false),
+        ] {
+            let [wide, narrow] = [wide, narrow].map(|text| PathPattern::compile(text).unwrap());
+            assert_eq!(wide.has_spellings_of(&narrow), expected, "{wide:?} {narrow:?}");
         }
         let pattern = PathPattern::compile("/apps/{app}/users/{user}/**").unwrap();
         assert_eq!(pattern.parameter("user", "/apps/a/users/u/sessions"), Some("u"));

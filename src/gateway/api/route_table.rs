@@ -1,6 +1,10 @@
 //! The requests of an agent's API that pass: an allow list of methods and paths.
 
-use super::{config::ApiRouteConfig, path_pattern::PathPattern, preset::ApiPreset};
+use super::{
+    config::{ApiConfig, ApiRouteConfig},
+    path_pattern::PathPattern,
+    preset::ApiPreset,
+};
 use crate::{
     auth::Caller,
     fault::{Fault, FaultCode, Result},
@@ -164,6 +168,24 @@ impl ApiRoute {
         let fault = Fault::new(FaultCode::PermissionDenied, "The caller may not use this path of the agent's API");
         Err(fault.with_setting("agents.rules[].api.routes"))
     }
+}
+
+/// Returns the numbers of the open routes of an API that let spellings of a restricted path pass, each with the number of
+/// the restricted route. A server may take such a spelling for the restricted path.
+pub fn open_routes_beside_restrictions(config: &ApiConfig) -> Vec<(usize, usize)> {
+    let compile = |route: &ApiRouteConfig| ApiRoute::compile(route).ok();
+    let routes: Vec<_> = config.routes.iter().take(MAX_ROUTES).map(compile).collect();
+    let restriction_beside = |open: &ApiRoute| {
+        let is_evaded = |route: &ApiRoute| {
+            !route.is_open()
+                && open.pattern.has_spellings_of(&route.pattern)
+                && route.methods.iter().any(|method| open.allows(method))
+        };
+        routes.iter().position(|route| route.as_ref().is_some_and(is_evaded))
+    };
+    let open_routes = routes.iter().enumerate().filter_map(|(at, route)| Some((at, route.as_ref()?)));
+    let beside = |(at, open): (usize, &ApiRoute)| open.is_open().then(|| restriction_beside(open))?.map(|of| (at, of));
+    open_routes.filter_map(beside).collect()
 }
 
 #[cfg(test)]

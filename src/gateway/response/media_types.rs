@@ -44,6 +44,11 @@ pub(in crate::gateway) fn unrequested_stream() -> Fault {
     fault.with_setting("contract.output")
 }
 
+/// Returns whether a body has a coding, although the gateway asks agents for none.
+pub(in crate::gateway) fn has_content_coding(headers: &HeaderMap) -> bool {
+    headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity")
+}
+
 /// Returns the media type without parameters; it is case-insensitive (RFC 9110 §8.3.1).
 pub(super) fn media_type_essence(headers: &HeaderMap) -> &[u8] {
     let media = headers.get(header::CONTENT_TYPE).map(|media| media.as_bytes());

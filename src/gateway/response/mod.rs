@@ -19,7 +19,7 @@ pub(super) use complete_reply::CompleteReply;
 pub(super) use error_events::ErrorEventDetector;
 pub(super) use event_boundaries::EventSplitter;
 pub(super) use media_types::{
-    failure_unit, is_event_stream, is_media_type_requested, is_message_sequence, unrequested_stream,
+    failure_unit, has_content_coding, is_event_stream, is_media_type_requested, is_message_sequence, unrequested_stream,
 };
 pub(super) use reply_validation::ReplyValidator;
 pub(super) use reported_agent_card::redact_reported_card;

@@ -3,8 +3,9 @@
 //! `resumable_stream`).
 
 use super::{
-    CompleteReply, ReplyValidator, StreamedResponse, is_event_stream, is_message_sequence, may_embed_error,
-    media_types::{is_media_type_requested, unrequested_stream},
+    CompleteReply, ErrorDetails, ReplyValidator, StreamedResponse, is_event_stream, is_message_sequence,
+    may_embed_error,
+    media_types::{has_content_coding, is_media_type_requested, unrequested_stream},
     reported_agent_card::{begins_json_rpc, may_be_agent_card, redact_reported_card},
 };
 use crate::{
@@ -79,9 +80,14 @@ impl Responder<'_, '_> {
             return self.respond_validated(reply, bytes).await;
         }
         let beginning = if is_json { self.read_prefix(&mut reply, &mut pump, 0).await?.bytes } else { Bytes::new() };
-        if is_json && self.may_be_inspected(&beginning) {
+        let withholds_errors = self.admitted.agent_route().error_details == ErrorDetails::None;
+        let is_unreadable = withholds_errors && has_content_coding(&reply.headers);
+        if is_json && (is_unreadable || self.may_be_inspected(&beginning)) {
             let may_be_card = self.admitted.agent_route().has_agent_card || begins_json_rpc(&beginning);
             let max_bytes = if may_be_card { MAX_CARD } else { MAX_INSPECTED };
+            // No error may pass unread, however long it is.
+            let max_of_errors = self.exchange.config.contract.max_body_size.get();
+            let max_bytes = if withholds_errors { max_of_errors.max(MAX_CARD) } else { max_bytes };
             let BodyPrefix { bytes, complete } = self.read_prefix(&mut reply, &mut pump, max_bytes).await?;
             self.judge(&reply, &bytes, complete)?;
             if complete && may_be_agent_card(&bytes) {

@@ -132,6 +132,11 @@ async fn run_task(manager: Arc<TaskManager>, task: Arc<RunningTask>, mut backgro
         outcome = run_call(background, &task, max_bytes) => outcome,
     };
     record.stats.upstream_duration = Some(started_at.elapsed());
+    // A task that the end of the drain cancels has failed already.
+    let outcome = match outcome {
+        TaskOutcome::Canceled => task.outcome().unwrap_or(TaskOutcome::Canceled),
+        outcome => outcome,
+    };
     record.state = match &outcome {
         TaskOutcome::Completed(reply) => {
             record.stats.bytes_out = reply.body.len() as u64;

@@ -209,7 +209,7 @@ impl FollowerResponse<'_, '_> {
 /// Returns the fault for a stream whose gateway is gone.
 fn gateway_gone() -> Fault {
     let message = "The gateway that ran the call stopped; whether the agent finished is unknown";
-    Fault::new(FaultCode::AgentUnavailable, message)
+    Fault::new(FaultCode::Overloaded, message)
 }
 
 /// Returns the fault for events of another gateway that cannot be read.

@@ -10,8 +10,8 @@ mod source_credential;
 
 pub use freshness::{freshness_lifetime, retry_after};
 pub use link_author::LinkAuthor;
-pub(super) use source_credential::bearer_value;
 pub use source_credential::{ClientCredentials, SourceCredential, SourceHeader, SourceMtls};
+pub(super) use source_credential::{bearer_value, parse_authorities};
 
 use super::{
     FetchClient, FetchError, FetchLimits, NetworkConfig, bounded_fetch,

@@ -1,10 +1,12 @@
 //! Credential of a source, as configured. Secrets are referenced in the configuration and read once; a source may have
 //! its own certificate authority.
 
-use crate::values::{ConfigPath, Secret, SecretRef};
+use crate::values::{ConfigPath, PemContent, Secret, SecretRef, parse_pem, parse_private_key_of};
 use http::HeaderValue;
+use rustls_pki_types::CertificateDer;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// Credential of a source: one of `bearer`, `header` and `client_credentials`, and optionally a client certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -79,17 +81,30 @@ impl SourceMtls {
             std::fs::read(path)
                 .map_err(|error| vec![format!("mtls.{name}: {} cannot be read ({error})", path.display())])
         };
-        let mut pem = read("certificate", &self.certificate)?;
+        let place = |name: &str, why: String| vec![format!("mtls.{name}: {why}")];
+        let (mut pem, key) = (read("certificate", &self.certificate)?, read("key", &self.key)?);
+        // The errors of the client do not say what is wrong.
+        parse_pem::<CertificateDer<'_>>(&self.certificate, &pem, PemContent::Certificates)
+            .map_err(|why| place("certificate", why))?;
+        parse_private_key_of(&self.key, &key).map_err(|why| place("key", why))?;
         pem.push(b'\n');
-        pem.extend(read("key", &self.key)?);
+        pem.extend(key);
         let identity = reqwest::Identity::from_pem(&pem).map_err(|_| {
             vec![format!("mtls.certificate: {} and mtls.key are not a pair in PEM", self.certificate.display())]
         })?;
         let Some(ca) = &self.ca else { return Ok((identity, Vec::new())) };
-        let bundle = reqwest::Certificate::from_pem_bundle(&read("ca", ca)?).unwrap_or_default();
-        if bundle.is_empty() {
-            return Err(vec![format!("mtls.ca: {} contains no certificate in PEM", ca.display())]);
-        }
-        Ok((identity, bundle))
+        let authorities = parse_authorities(ca, &read("ca", ca)?).map_err(|why| place("ca", why))?;
+        Ok((identity, authorities))
     }
+}
+
+/// Parses the certificate authorities that a PEM file has.
+///
+/// # Errors
+/// What is wrong with the file, without any of its text.
+pub(in crate::net) fn parse_authorities(path: &Path, pem: &[u8]) -> Result<Vec<reqwest::Certificate>, String> {
+    let certificates = parse_pem::<CertificateDer<'_>>(path, pem, PemContent::Certificates)?;
+    let authorities = certificates.iter().map(|certificate| reqwest::Certificate::from_der(certificate));
+    let unusable = |_| format!("{} has a certificate that cannot be used", path.display());
+    authorities.collect::<Result<_, _>>().map_err(unusable)
 }

@@ -138,6 +138,10 @@ async fn r119_r122_a_task_that_outlasts_the_drain_timeout_fails() {
     }
     gate.wait_for_exit().await;
     assert_eq!(agent.call_count(), 1);
+    // The shutdown is the gateway's, and no failure of the agent.
+    let entries = gate.access_log(1).await;
+    let is_cut_off = |entry: &Value| entry["code"] == "Overloaded" && entry["blame"] == "gateway";
+    assert!(entries.iter().all(is_cut_off), "{entries:?}");
 }
 
 #[tokio::test]

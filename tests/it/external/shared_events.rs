@@ -331,23 +331,23 @@ async fn a_killed_gateway_is_an_end(server: StateServer) {
     for follower in followers {
         let text = follower.finish(20 * SECOND).await;
         let (_, end) = text.split_once("data: 2\n\n").unwrap();
-        assert!(end.starts_with("event: error\n") && end.contains("AgentUnavailable"), "{text}");
+        assert!(end.starts_with("event: error\n") && end.contains("Overloaded"), "{text}");
         assert!(end.contains("whether the agent finished is unknown") && !end.contains("id: "), "{text}");
     }
     assert!(killed.elapsed() < 20 * SECOND, "{:?}", killed.elapsed());
     // A reader that comes later gets what was written, and an end as well.
     let late = Follower::open(&two, &stream, "1").await.finish(20 * SECOND).await;
-    assert!(late.starts_with("id: 2\ndata: 2\n\n") && late.contains("AgentUnavailable"), "{late}");
+    assert!(late.starts_with("id: 2\ndata: 2\n\n") && late.contains("Overloaded"), "{late}");
     // Whether the agent goes on is unknown: nothing can cancel it.
     let started = Instant::now();
-    request_as(&two, "team-a", "DELETE", &stream).await.expect_fault(503, "AgentUnavailable");
+    request_as(&two, "team-a", "DELETE", &stream).await.expect_fault(503, "Overloaded");
     assert!(started.elapsed() < 10 * SECOND, "{:?}", started.elapsed());
     // The end of a task is in its store, and is told to those that have its events.
     wait_for_status(&two, &task, "failed").await;
     for last_event_id in ["", "1", "3"] {
         let end = events_as(&two, "team-a", &task, last_event_id).await;
         assert_eq!(end.status, 200);
-        assert!(end.text().contains("event: status\n") && end.text().contains("AgentUnavailable"), "{}", end.text());
+        assert!(end.text().contains("event: status\n") && end.text().contains("Overloaded"), "{}", end.text());
     }
     assert_eq!(events_as(&two, "team-b", &task, "1").await.status, 404);
 }

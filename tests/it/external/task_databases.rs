@@ -41,7 +41,7 @@ async fn r79_gateways_with_one_database_share_tasks_and_fail_those_of_a_dead_gat
     let working = task_path(&call_with_prefer(&two, "silent", "respond-async").await);
     eventually("the agent receives the call", async || silent.call_count() == 3).await;
     one.send_signal(Signal::KILL);
-    assert_eq!(wait_for_status(&two, &lost, "failed").await["error"]["code"], "AgentUnavailable");
+    assert_eq!(wait_for_status(&two, &lost, "failed").await["error"]["code"], "Overloaded");
     assert_eq!(
         request_as(&two, "team-a", "GET", &working).await.json()["status"],
         "working",
@@ -99,7 +99,7 @@ async fn r79_a_database_outage_longer_than_the_lease_fails_no_task_of_a_running_
     let has_failed = async || request_as(&one, "team-a", "GET", &lost).await.json()["status"] == "failed";
     eventually_within(Duration::from_secs(40), "the task of the dead gateway is failed", has_failed).await;
     let failed = request_as(&one, "team-a", "GET", &lost).await.json();
-    assert_eq!(failed["error"]["code"], "AgentUnavailable", "{failed}");
+    assert_eq!(failed["error"]["code"], "Overloaded", "{failed}");
     for path in &tasks {
         for gate in [&one, &two] {
             assert_eq!(request_as(gate, "team-a", "GET", path).await.json()["status"], "working");

@@ -2,6 +2,8 @@
 //! success.
 
 use super::{
+    super::media_types::has_content_coding,
+    ErrorDetails,
     agent_fault::{AgentError, allowed_agent_code},
     agent_response::{AgentResponse, JsonObjectBody, ResponseVerdict, is_json_rpc},
     error_body::{ParsedErrorBody, top_level_code},
@@ -96,14 +98,27 @@ fn find_embedded_error(response: &AgentResponse<'_>, body: &JsonObjectBody<'_>) 
     if !has_json_content_type(response.headers) {
         return ResponseVerdict::Pass;
     }
+    let withholds_errors = *response.error_details == ErrorDetails::None;
+    if withholds_errors && has_content_coding(response.headers) {
+        let message = "The agent's answer is compressed, although the gateway asked for no coding";
+        return ResponseVerdict::Fault(Fault::new(FaultCode::AgentError, message));
+    }
     let scan = scan_members(response.body);
+    if withholds_errors && !response.complete && may_embed_error(response.body) {
+        let message = "The agent's answer is too large to be searched for an error";
+        return ResponseVerdict::Fault(Fault::new(FaultCode::AgentError, message));
+    }
     if response.complete && scan == MemberScan::Truncated {
         return ResponseVerdict::Fault(Fault::new(FaultCode::AgentError, "The agent's response is incomplete"));
     }
     if scan != MemberScan::ErrorMember {
         return ResponseVerdict::Pass;
     }
-    let Some(body) = body.object() else { return ResponseVerdict::Pass };
+    let Some(body) = body.object() else {
+        let unread_error =
+            withholds_errors.then(|| Fault::new(FaultCode::AgentError, "The agent's answer is not valid JSON"));
+        return unread_error.map_or(ResponseVerdict::Pass, ResponseVerdict::Fault);
+    };
     let has_json_rpc_error = is_json_rpc(body) && body.get("error").is_some_and(Value::is_object);
     if is_json_rpc(body) && !has_json_rpc_error {
         return ResponseVerdict::Pass;
