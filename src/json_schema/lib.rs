@@ -14,6 +14,7 @@ pub mod schema_index;
 pub mod tape;
 pub mod value_hash;
 
+mod block_summary;
 mod compile;
 mod machine;
 mod program;

@@ -1,6 +1,7 @@
 //! The compiled form of a schema: blocks of instructions, one block for each subschema, and the tables they use.
 
 use crate::{
+    block_summary::BlockSummary,
     format::Format,
     number::{Bound, Divisor},
     pattern::Pattern,
@@ -39,104 +40,6 @@ pub(crate) struct Block {
 impl Block {
     /// A block that every value satisfies.
     pub(crate) const EMPTY: Self = Self { start: 0, end: 0, position: 0, summary: BlockSummary::of(&[]) };
-}
-
-/// What the kind of a value and the length of its text say about the instructions of a block. Most members of ordinary
-/// schemas need no more.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BlockSummary {
-    /// The kinds that can be valid.
-    allowed: KindSet,
-    /// The kinds that are valid if the text is not longer than `max_length`.
-    settled: KindSet,
-    /// In code points, of which a text has at most as many as bytes.
-    max_length: u32,
-    /// Whether the block has only instructions that look at a single value, so that it needs no frame.
-    pub(crate) is_leaf: bool,
-}
-
-impl BlockSummary {
-    /// Summarises instructions.
-    pub(crate) const fn of(code: &[Instruction]) -> Self {
-        let mut summary = Self { allowed: KindSet::ALL, settled: KindSet::ALL, max_length: u32::MAX, is_leaf: true };
-        let mut rest = code;
-        while let [instruction, others @ ..] = rest {
-            let mut open = KindSet::NONE;
-            match instruction {
-                Instruction::Type { bits, by_value } => {
-                    summary.allowed = summary.allowed.and(KindSet::of_types(*bits, *by_value));
-                    if *by_value && *bits & type_bits::NUMBER == 0 {
-                        open = KindSet::of(NodeKind::Number);
-                    }
-                }
-                Instruction::MaxLength(max) if *max < summary.max_length => summary.max_length = *max,
-                Instruction::MaxLength(_) => {}
-                _ => open = instruction.kinds(),
-            }
-            summary.settled = summary.settled.without(open);
-            summary.is_leaf &= instruction.is_leaf();
-            rest = others;
-        }
-        summary
-    }
-
-    /// Returns whether a value is valid, if that is known.
-    #[inline(always)]
-    pub(crate) fn verdict(&self, value: Entry) -> Option<bool> {
-        let kind = value.kind();
-        if !self.allowed.contains(kind) {
-            return Some(false);
-        }
-        (self.settled.contains(kind) && value.length() <= self.max_length as usize).then_some(true)
-    }
-}
-
-/// Kinds of values, one bit for each.
-#[derive(Clone, Copy, Debug)]
-struct KindSet(u16);
-
-impl KindSet {
-    const NONE: Self = Self(0);
-    const ALL: Self = Self(u16::MAX);
-    const STRINGS: Self = Self::of(NodeKind::String).or(Self::of(NodeKind::EscapedString));
-    const NUMBERS: Self = Self::of(NodeKind::Integer).or(Self::of(NodeKind::Number));
-
-    const fn of(kind: NodeKind) -> Self {
-        Self(1 << kind as u16)
-    }
-
-    const fn or(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    const fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    const fn without(self, other: Self) -> Self {
-        Self(self.0 & !other.0)
-    }
-
-    /// Returns the kinds that may have one of the types. Whether a [`NodeKind::Number`] is an integer depends on its value.
-    const fn of_types(bits: u8, by_value: bool) -> Self {
-        const fn when(condition: bool, set: KindSet) -> KindSet {
-            if condition { set } else { KindSet::NONE }
-        }
-        let has_numbers = bits & type_bits::NUMBER != 0;
-        let has_integers = bits & type_bits::INTEGER != 0;
-        when(bits & type_bits::NULL != 0, Self::of(NodeKind::Null))
-            .or(when(bits & type_bits::BOOLEAN != 0, Self::of(NodeKind::False).or(Self::of(NodeKind::True))))
-            .or(when(has_numbers || has_integers, Self::of(NodeKind::Integer)))
-            .or(when(has_numbers || has_integers && by_value, Self::of(NodeKind::Number)))
-            .or(when(bits & type_bits::STRING != 0, Self::STRINGS))
-            .or(when(bits & type_bits::ARRAY != 0, Self::of(NodeKind::Array)))
-            .or(when(bits & type_bits::OBJECT != 0, Self::of(NodeKind::Object)))
-    }
-
-    #[inline(always)]
-    fn contains(self, kind: NodeKind) -> bool {
-        self.0 & 1 << kind as u16 != 0
-    }
 }
 
 /// A list in [`Program::lists`].
@@ -234,33 +137,6 @@ impl Instruction {
                 | Self::UnevaluatedItems(_)
                 | Self::UnevaluatedProperties(_)
         )
-    }
-
-    /// Returns the kinds of values that the instruction may refuse.
-    const fn kinds(&self) -> KindSet {
-        match self {
-            Self::Minimum(_)
-            | Self::Maximum(_)
-            | Self::ExclusiveMinimum(_)
-            | Self::ExclusiveMaximum(_)
-            | Self::MultipleOf(_) => KindSet::NUMBERS,
-            Self::MinLength(_) | Self::MaxLength(_) | Self::Pattern(_) | Self::Format(_) | Self::Content { .. } => {
-                KindSet::STRINGS
-            }
-            Self::MinItems(_)
-            | Self::MaxItems(_)
-            | Self::UniqueItems
-            | Self::Items { .. }
-            | Self::Contains(_)
-            | Self::UnevaluatedItems(_) => KindSet::of(NodeKind::Array),
-            Self::MinProperties(_)
-            | Self::MaxProperties(_)
-            | Self::Members(_)
-            | Self::PropertyNames(_)
-            | Self::Dependencies(_)
-            | Self::UnevaluatedProperties(_) => KindSet::of(NodeKind::Object),
-            _ => KindSet::ALL,
-        }
     }
 
     /// Returns about how much the instruction costs, for the order within a block.

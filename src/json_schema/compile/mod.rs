@@ -7,12 +7,13 @@ mod scopes;
 mod tables;
 
 use crate::{
+    block_summary::BlockSummary,
     draft::Draft,
     fuel::Fuel,
     pattern::{Pattern, PatternError},
     program::{
-        Block, BlockId, BlockSummary, Conditional, ContainsRule, DependencyTable, EnumTable, Instruction, ListRange,
-        MembersTable, Program, UnsupportedKeyword,
+        Block, BlockId, Conditional, ContainsRule, DependencyTable, EnumTable, Instruction, ListRange, MembersTable,
+        Program, UnsupportedKeyword,
     },
     schema_index::{IndexError, SchemaIndex, SchemaLocation, address_of, push_segment, shorten},
 };

@@ -5,6 +5,7 @@ use super::{
     Context,
     content::ContentCheck,
     frame::{Frame, Step},
+    length::{Length, count_code_points, quick_length},
     scratch::{LeafWork, Scratch},
 };
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
 use std::{cmp::Ordering, task::Poll};
 
 /// Texts of up to this many bytes are read at once.
-const MAX_QUICK_BYTES: usize = 2048;
+pub(super) const MAX_QUICK_BYTES: usize = 2048;
 /// Numbers of more bytes than this are too expensive.
 const MAX_NUMBER_BYTES: usize = 256 << 10;
 /// Children that are counted at once.
@@ -211,43 +212,6 @@ fn quick_compare(
     let bound = context.program.bounds.get(bound as usize)?;
     let ordering = bound.compare_short(text).unwrap_or_else(|| bound.compare_text(context.tape.raw(node)));
     Some(holds(ordering))
-}
-
-#[derive(Clone, Copy)]
-enum Length {
-    Min(u32),
-    Max(u32),
-}
-
-impl Length {
-    fn holds(self, length: usize) -> bool {
-        match self {
-            Self::Min(min) => length >= min as usize,
-            Self::Max(max) => length <= max as usize,
-        }
-    }
-}
-
-/// Returns whether the length of a string is within a bound.
-fn quick_length(tape: &Tape, node: Node, kind: NodeKind, bound: Length) -> Option<bool> {
-    let bytes = tape.raw_length(node);
-    let shortest = bytes.div_ceil(if kind == NodeKind::String { 4 } else { 12 });
-    if bound.holds(bytes) == bound.holds(shortest) {
-        return Some(bound.holds(bytes));
-    }
-    if bytes > MAX_QUICK_BYTES {
-        return None;
-    }
-    let length = if kind == NodeKind::String {
-        count_code_points(tape.raw_bytes(node))
-    } else {
-        count_code_points(tape.text(node).as_bytes())
-    };
-    Some(bound.holds(length))
-}
-
-fn count_code_points(text: &[u8]) -> usize {
-    text.iter().filter(|byte| *byte & 0xc0 != 0x80).count()
 }
 
 /// Counts children up to `enough`, each of `entries` entries or subtrees. Where the number of entries decides, the

@@ -9,6 +9,7 @@ mod frame;
 mod in_place;
 mod items;
 mod leaf;
+mod length;
 mod marks;
 mod members;
 mod memo;

@@ -27,7 +27,7 @@ fn find_special(chars: u64) -> u64 {
 }
 
 /// Scans a string's content from `at` up to `limit`; it looks at most 12 bytes beyond `limit`.
-#[inline]
+#[inline(always)]
 pub(super) fn scan_string(text: &[u8], mut at: usize, limit: usize, is_escaped: &mut bool) -> StringScan {
     loop {
         while let Some(chunk) = text.get(at..).and_then(|rest| rest.first_chunk::<8>()) {

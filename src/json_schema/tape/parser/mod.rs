@@ -296,7 +296,7 @@ impl TapeParser {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn insert_name(&mut self, text: &[u8], key: u64) -> Result<(), Failure> {
         match self.names.insert(&mut self.frame.names, key) {
             NameInsert::New => self.state = ParserState::Colon,
