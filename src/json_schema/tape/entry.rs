@@ -1,7 +1,7 @@
 //! One entry of a tape.
 
 /// The kind of a value. Containers have bit 3, and the two kinds of strings and of numbers differ in bit 0 only, so that
-/// an [`Entry`] answers with one comparison.
+/// an entry of a tape answers with one comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NodeKind {
