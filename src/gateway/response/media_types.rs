@@ -20,7 +20,8 @@ pub(in crate::gateway) fn is_message_sequence(headers: &HeaderMap) -> bool {
         b"application/jsonl",
         b"application/json-seq",
     ];
-    SEQUENCES.iter().any(|media| media_type_essence(headers).eq_ignore_ascii_case(media))
+    let essence = media_type_essence(headers);
+    SEQUENCES.iter().any(|media| essence.eq_ignore_ascii_case(media))
 }
 
 /// Returns in which units a reply may report failures while it is forwarded; `None` for a single body.
