@@ -53,6 +53,7 @@ struct FakeData {
     epoch: u128,
     keys: HashMap<[u8; 32], FakeKey>,
     lookups: usize,
+    claims: usize,
 }
 
 /// The server, which several gateways share.
@@ -67,7 +68,7 @@ pub struct FakeServer {
 impl FakeServer {
     /// Starts an empty server.
     pub fn start() -> Arc<Self> {
-        let data = FakeData { behavior: FakeBehavior::Answers, epoch: 1, keys: HashMap::new(), lookups: 0 };
+        let data = FakeData { behavior: FakeBehavior::Answers, epoch: 1, keys: HashMap::new(), lookups: 0, claims: 0 };
         Arc::new(Self {
             data: Mutex::new(data),
             logs: Mutex::default(),
@@ -92,6 +93,11 @@ impl FakeServer {
         let data = self.data.lock();
         let complete = data.keys.values().filter(|key| key.is_complete).count();
         (data.keys.len() - complete, complete)
+    }
+
+    /// Returns how often keys were claimed. Unlike a claim itself, which may be released at once, this stays.
+    pub fn claims(&self) -> usize {
+        self.data.lock().claims
     }
 
     /// Returns how often keys were looked up without being claimed.
@@ -159,6 +165,7 @@ impl FakeEngine {
             None if now > request.not_after => ClaimReply::TooLate,
             None => {
                 data.keys.insert(key, FakeKey::new(gateway, shard, &request.claim, number));
+                data.claims += 1;
                 ClaimReply::Claimed
             }
         }
