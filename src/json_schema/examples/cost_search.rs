@@ -165,6 +165,10 @@ fn seeds() -> Vec<(Value, String)> {
             format!("\"http://a/{long}\""),
         ),
         (json!({"items": {"multipleOf": 0.000_7, "minimum": 3}}), format!("[{}]", "7".repeat(200_000))),
+        (
+            json!({"items": {"not": {"anyOf": vec![json!({"type": "object", "properties": {"a": false}}); 1_000]}}}),
+            format!("[{}1]", "1,".repeat(150)),
+        ),
     ]
 }
 

@@ -27,10 +27,13 @@ pub(super) fn verdict(context: &mut Context<'_>, node: Node, block: BlockId) -> 
     verdict
 }
 
-/// Applies a block to a value.
+/// Applies a block to a value. It charges each block and looks at the fuel, because a list of blocks can be long.
 #[inline(always)]
 fn apply(context: &mut Context<'_>, node: Node, block: BlockId, depth: u32) -> Option<bool> {
     let block = context.program.blocks.get(block.0 as usize)?;
+    if context.fuel.is_spent() {
+        return None;
+    }
     if block.summary.is_leaf {
         leaf::quick_block(context, node, block)
     } else {
@@ -39,15 +42,13 @@ fn apply(context: &mut Context<'_>, node: Node, block: BlockId, depth: u32) -> O
 }
 
 fn apply_code(context: &mut Context<'_>, node: Node, block: &Block, depth: u32) -> Option<bool> {
+    context.fuel.charge(1);
     if let Some(verdict) = block.summary.verdict(context.tape.entry(node)) {
         return Some(verdict);
     }
     let (program, kind): (&Program, _) = (context.program, context.tape.kind(node));
     let code = program.open_code(block, kind)?;
-    context.fuel.charge(1 + code.len() as u64);
-    if context.fuel.is_spent() {
-        return None;
-    }
+    context.fuel.charge(code.len() as u64);
     for instruction in code {
         if !holds(context, node, kind, *instruction, depth)? {
             return Some(false);
@@ -115,6 +116,9 @@ fn members(context: &mut Context<'_>, node: Node, table: &MembersTable, depth: u
     while let Some(name) = entries.get(at) {
         if name.length() >= LONG_NAME {
             context.fuel.charge(table.cost(name.length()));
+            if context.fuel.is_spent() {
+                return None;
+            }
         }
         let value = Node::from_index(node.index() + at as u32 + 1);
         let rule = table.rule(tape, *name);
@@ -138,8 +142,8 @@ fn members(context: &mut Context<'_>, node: Node, table: &MembersTable, depth: u
     Some(required == table.required.len())
 }
 
-#[inline(never)]
 /// Applies `patternProperties` and `additionalProperties` to one member.
+#[inline(never)]
 fn patterns_and_additional(
     context: &mut Context<'_>,
     value: Node,

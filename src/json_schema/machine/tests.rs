@@ -65,6 +65,35 @@ fn verdict_and_fuel_are_equal_for_every_size_of_slice() {
     }
 }
 
+/// The recursion for small values looks at the fuel wherever a schema or a text makes it long.
+#[test]
+fn long_lists_of_alternatives_and_long_names_end_a_slice() {
+    const SLICE: u64 = 10_000;
+    let numbers = json!((0..100).collect::<Vec<_>>());
+    let alternatives = |alternative: Value| json!({"items": {"not": {"anyOf": vec![alternative; 2_000]}}});
+    let names: Vec<String> = (0..100).map(|number| format!("{number:010000}")).collect();
+    let members = |value: Value| Value::Object(names.iter().map(|name| (name.clone(), value.clone())).collect());
+    let cases = [
+        (alternatives(json!({"type": "object", "minProperties": 1})), numbers.clone()),
+        (alternatives(json!({"type": "object", "properties": {"a": {"type": "string"}}})), numbers.clone()),
+        (alternatives(json!({"maxLength": 1, "type": "string"})), numbers.clone()),
+        (json!({"items": {"oneOf": vec![json!({"not": {}}); 2_000]}}), numbers.clone()),
+        (json!({"items": {"allOf": vec![json!({"properties": {"a": false}}); 2_000]}}), numbers),
+        (json!({"properties": members(json!({"type": "integer"}))}), members(json!(1))),
+    ];
+    for (schema, value) in cases {
+        let (program, tape) = (program(schema), Tape::from_value(&value).unwrap());
+        let mut evaluation = Evaluation::new(Tape::ROOT, u64::MAX);
+        let is_ended = evaluation.resume(&program, &tape, SLICE).is_ready();
+        let used = evaluation.fuel_used();
+        let schema = program.schema().to_string();
+        let start = schema.get(..80).unwrap();
+        // Of `oneOf` the first item decides.
+        assert!(!is_ended || used >= 2_000, "ended with {used} units: {start}");
+        assert!(used <= SLICE + 3_000, "a slice took {used} units: {start}");
+    }
+}
+
 #[test]
 fn chains_that_double_cost_a_line() {
     for last in

@@ -50,28 +50,10 @@ const LENGTH_MASK: u64 = (1 << LENGTH_BITS) - 1;
 const CONTAINER_BIT: u64 = 8 << LENGTH_BITS;
 
 /// The kinds by their bits in an entry.
+#[rustfmt::skip]
 const KINDS: [NodeKind; 16] = {
-    use NodeKind as Kind;
-    let none = Kind::Null;
-    let (number, string) = (Kind::Number, Kind::EscapedString);
-    [
-        Kind::Null,
-        Kind::False,
-        Kind::True,
-        none,
-        Kind::Integer,
-        number,
-        Kind::String,
-        string,
-        Kind::Array,
-        Kind::Object,
-        none,
-        none,
-        none,
-        none,
-        none,
-        none,
-    ]
+    use NodeKind::{Array, EscapedString, False, Integer, Null, Number, Object, String, True};
+    [Null, False, True, Null, Integer, Number, String, EscapedString, Array, Object, Null, Null, Null, Null, Null, Null]
 };
 
 /// A value or a member's name: the offset in the text (32 bits), the kind (4 bits), and 28 bits for the length of a

@@ -1,8 +1,8 @@
 //! Finds names that appear twice in one object, in constant time for each name whatever the names are.
 //!
-//! A name becomes a key of 64 bits: short names as they are, longer ones as a hash that the process keys. Two different
-//! names of one object have equal keys with a probability of about 2^-63; the text is refused then. The keys of small objects stand in one list; an
-//! object of more names has a hash table, whose slots depend on the random key of the process.
+//! A name becomes a key of 64 bits: short names as they are, longer ones as a hash with a random key of the process. Two
+//! different names of one object have equal keys with a probability of about 2^-63; the text is refused then. The keys of
+//! small objects stand in one list; an object of more names has a hash table, whose slots depend on the random key.
 
 use super::head_of;
 use foldhash::{SharedSeed, quality::SeedableRandomState};
@@ -19,7 +19,7 @@ pub(super) const SLOTS_PER_STEP: usize = 128;
 const CLEARED_SLOTS: usize = 2048;
 /// Maximum length of a name that is its own key.
 const MAX_PACKED: usize = 7;
-/// Maximum length of a name whose key is a fast hash. Whoever finds two names with the same key has his own text refused.
+/// Maximum length of a name whose key is a fast hash. Two names with the same key refuse only the text that has both.
 const MAX_FOLDED: usize = 64;
 
 /// Whether a name is new in its object.
