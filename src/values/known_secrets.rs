@@ -1,6 +1,7 @@
 //! The secrets that the gateway holds, and their removal from text (R131): plain, in Base64 and hexadecimal, as decimal
-//! bytes, behind the escapes of JSON, URLs and HTML, and the halves of long ones, which a cut text has. [`super::SecretRef::load`] registers each secret that it loads, so that text of
-//! an agent that repeats a secret is recognised by the secret itself and not by its format.
+//! bytes, behind the escapes of JSON, URLs and HTML, and the halves of long ones, which a cut text has.
+//! [`super::SecretRef::load`] registers each secret that it loads, so that text of an agent that repeats a secret is
+//! recognised by the secret itself and not by its format.
 
 use aho_corasick::AhoCorasick;
 use arc_swap::ArcSwapOption;
@@ -182,11 +183,13 @@ fn url_password(text: &str) -> Option<&str> {
     userinfo.split_once(':').map(|(_, password)| password)
 }
 
-/// Returns the halves of a secret, if they are long enough and have letters and digits: others may be words.
+/// Returns the halves of a secret, if they are long enough and have letters and digits: others may be words. Those of a
+/// URL would hide its host in every message; its password is a secret by itself.
 fn halves(secret: &str) -> impl Iterator<Item = &str> {
     let (first, second) = secret.split_at(secret.floor_char_boundary(secret.len() / 2));
     let is_no_word = |half: &&str| {
         half.len() >= MIN_HALF_LEN
+            && !secret.contains("://")
             && half.bytes().any(|byte| byte.is_ascii_digit())
             && half.bytes().any(|byte| byte.is_ascii_alphabetic())
     };

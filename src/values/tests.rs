@@ -151,6 +151,9 @@ fn r131_decimal_bytes_and_halves_of_a_secret_are_redacted() {
         let rest: Vec<String> = long.bytes().map(|byte| byte.to_string()).collect();
         assert!(!redacted.replace(['\n', ' '], "").contains(&rest[..4].join(",")), "{redacted}");
     }
+    secrets.register("redis://gateway:word@cache1.internal.example:6379");
+    let message = "no connection to redis://cache1.internal.example:6379";
+    assert_eq!(secrets.redact(message), message, "the halves of a URL are no secrets");
     for half in [&long[..14], &long[14..], &long[..20]] {
         let redacted = secrets.redact(&format!("cut: {half}")).into_owned();
         assert!(redacted.starts_with("cut: [redacted]") && redacted.len() < 28, "{redacted}");
