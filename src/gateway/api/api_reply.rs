@@ -103,12 +103,12 @@ impl ApiResponder<'_, '_> {
             return DocumentKind::Other;
         }
         let media_type = reply.headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
-        match () {
-            () if self.api.has_card && is_card_path(path) => DocumentKind::Card,
-            // A page that shows the document is none.
-            () if is_openapi_path(path) && !media_type.starts_with(b"text/html") => DocumentKind::OpenApi,
-            () => DocumentKind::Other,
+        if self.api.has_card && is_card_path(path) {
+            return DocumentKind::Card;
         }
+        // A page that shows the document is none.
+        let is_page = media_type.starts_with(b"text/html");
+        if is_openapi_path(path) && !is_page { DocumentKind::OpenApi } else { DocumentKind::Other }
     }
 
     /// Whether the body is a document with URLs to rewrite. A compressed one of an A2A agent could be a card.
