@@ -340,9 +340,11 @@ async fn r5_the_bodies_of_one_caller_leave_memory_to_others() {
         gate.metric("gatepost_limited_requests_total{limit=\"bodies\"}").await.is_some_and(|bodies| bodies >= 200.0)
     })
     .await;
-    let cost = resident_bytes(&gate).saturating_sub(before);
-    println!("400 bodies of 900 KiB: {} MiB", cost >> 20);
-    assert!(cost < 256 << 20, "{} MiB", cost >> 20);
+    // The bodies of the caller take 128 MiB; the allocator returns what refused bodies took a little later.
+    eventually_within(Duration::from_secs(10), "400 bodies of 900 KiB take less than 256 MiB", async || {
+        resident_bytes(&gate).saturating_sub(before) < 256 << 20
+    })
+    .await;
     // An honest body of several pieces, which is counted as well.
     let honest = send(gate.post("/agents/a/invoke").json(&json!({"text": "x".repeat(500_000)}))).await;
     honest.expect_ok();

@@ -2,17 +2,38 @@
 
 use super::{body_account::BodyAccount, body_bound::BodyBound, incoming_request::IncomingRequest};
 use crate::{fault::Result, limit::BodyReservation};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, header};
 use std::time::Instant;
 
-/// Maximum memory in bytes that a declared length reserves before the body arrives.
-const MAX_INITIAL_CAPACITY: usize = 8 << 10;
+/// Minimum capacity in bytes of a body that arrives in several pieces.
+const MIN_CAPACITY: usize = 8 << 10;
 
 /// A buffered body, and the memory that it uses: returned when the last part of the body is dropped.
 struct BufferedBody {
-    bytes: BytesMut,
-    _reservation: BodyReservation,
+    bytes: Vec<u8>,
+    max_capacity: usize,
+    reservation: BodyReservation,
+}
+
+impl BufferedBody {
+    fn new(reservation: BodyReservation, max_capacity: usize) -> Self {
+        Self { bytes: Vec::new(), max_capacity, reservation }
+    }
+
+    /// Appends bytes. The capacity grows with what arrives, because a caller may declare a length and send nothing:
+    /// it doubles, to at most the declared length or the bound. All of it is charged to the caller.
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        let needed = self.bytes.len() + bytes.len();
+        if needed > self.bytes.capacity() {
+            let doubled = (2 * self.bytes.capacity()).max(MIN_CAPACITY);
+            let capacity = doubled.min(self.max_capacity).max(needed);
+            self.reservation.grow_to(capacity)?;
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
 }
 
 impl AsRef<[u8]> for BufferedBody {
@@ -90,32 +111,27 @@ impl<'a> IncomingBody<'a> {
         account: BodyAccount<'_>,
     ) -> Result<Bytes> {
         let max_bytes = bound.max_bytes();
-        let declared_length = self.content_length().unwrap_or_default();
-        if declared_length > max_bytes as u64 {
+        let declared_length = self.content_length();
+        if declared_length.is_some_and(|length| length > max_bytes as u64) {
             return Err(bound.exceeded());
         }
         let first = self.first_chunk().await?;
-        if first.len() as u64 == declared_length && declared_length > 0 {
+        if !first.is_empty() && Some(first.len() as u64) == declared_length {
             return Ok(first);
         }
-        let mut reservation = account.limits.reserve_body(account.client);
-        reservation.grow_to(first.len())?;
-        // The buffer grows with what arrives: a caller may declare a length and send nothing.
-        let mut body = BytesMut::with_capacity(MAX_INITIAL_CAPACITY.min(declared_length as usize).max(first.len()));
-        body.extend_from_slice(&first);
-        while let Some(bytes) = self.chunk().await? {
-            if body.len() + bytes.len() > max_bytes {
+        let max_capacity = declared_length.map_or(max_bytes, |length| length as usize);
+        let mut body = BufferedBody::new(account.limits.reserve_body(account.client), max_capacity);
+        let mut next = Some(first);
+        while let Some(bytes) = next {
+            if body.bytes.len() + bytes.len() > max_bytes {
                 return Err(bound.exceeded());
             }
-            reservation.grow_to(body.len() + bytes.len())?;
-            body.extend_from_slice(&bytes);
+            body.append(&bytes)?;
+            next = self.chunk().await?;
         }
-        if body.len() > max_bytes {
-            return Err(bound.exceeded());
-        }
-        if body.is_empty() {
+        if body.bytes.is_empty() {
             return Ok(Bytes::new());
         }
-        Ok(Bytes::from_owner(BufferedBody { bytes: body, _reservation: reservation }))
+        Ok(Bytes::from_owner(body))
     }
 }
