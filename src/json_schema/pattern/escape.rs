@@ -85,7 +85,7 @@ impl Parser<'_, '_> {
                     if !self.take_if('u') {
                         return Err(self.syntax_error("the name of a group has an escape of another kind than \\u"));
                     }
-                    self.parse_unicode_escape(true)
+                    self.parse_unicode_escape()
                 }
                 Some(character) => {
                     self.position += 1;
@@ -121,12 +121,26 @@ impl Parser<'_, '_> {
             Some('S') => white_space().complement(),
             Some('w') => word_characters(),
             Some('W') => word_characters().complement(),
-            Some('p') if self.is_unicode() => return self.parse_property().map(Some),
-            Some('P') if self.is_unicode() => return self.parse_property().map(|set| Some(set.complement())),
+            Some('p' | 'P') => return self.parse_property_escape(),
             _ => return Ok(None),
         };
         self.position += 1;
         Ok(Some(set))
+    }
+
+    /// Parses `\p{…}` or `\P{…}`. Annex B knows no properties, but a pattern that needs its grammar elsewhere, such as
+    /// `[\w-.\p{L}]`, means the property where it names one.
+    fn parse_property_escape(&mut self) -> Result<Option<CodePointSet>, PatternError> {
+        let start = self.position;
+        let is_negative = self.peek() == Some('P');
+        match self.parse_property() {
+            Ok(set) => Ok(Some(if is_negative { set.complement() } else { set })),
+            Err(PatternError::Syntax(_)) if !self.is_unicode() => {
+                self.position = start;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn parse_property(&mut self) -> Result<CodePointSet, PatternError> {
@@ -183,7 +197,7 @@ impl Parser<'_, '_> {
             't' => Some(0x09),
             'v' => Some(0x0B),
             'x' => self.parse_hexadecimal(2),
-            'u' => self.parse_unicode_escape(self.is_unicode()),
+            'u' => self.parse_unicode_escape(),
             _ => None,
         };
         match control {
@@ -253,9 +267,10 @@ impl Parser<'_, '_> {
         Some(value)
     }
 
-    /// Parses what follows `\u`. Two surrogates are one code point.
-    fn parse_unicode_escape(&mut self, has_braces: bool) -> Option<u32> {
-        if has_braces && self.peek() == Some('{') {
+    /// Parses what follows `\u`. Two surrogates are one code point. Braces hold a code point by Annex B as well, as
+    /// for properties.
+    fn parse_unicode_escape(&mut self) -> Option<u32> {
+        if self.peek() == Some('{') {
             return self.parse_braced_code_point();
         }
         let first = self.parse_hexadecimal(4)?;

@@ -1,7 +1,7 @@
 //! Patterns of ECMA-262, as the keywords `pattern` and `patternProperties` have them, matched with fuel.
 //!
-//! A pattern is parsed by ECMA-262's grammar with the flag `u`, and where that fails by the grammar of Annex B. Both
-//! match code points. Whether a text has a match takes time that is linear in the text, unless the pattern has
+//! A pattern is parsed by ECMA-262's grammar with the flag `u`, and where that fails by the grammar of Annex B, in
+//! which `\p{…}` and `\u{…}` keep their meaning. Both match code points. Whether a text has a match takes time that is linear in the text, unless the pattern has
 //! back-references. A pattern is served by the first of these that can serve it:
 //!
 //! - a comparison of classes in a row, of which one may be repeated
