@@ -9,7 +9,7 @@ use std::{
 };
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 /// A gateway in front of many AI agents
 #[derive(Parser)]

@@ -57,7 +57,7 @@ use std::path::PathBuf;
 
 /// The gateway's allocator, so that bare Pingora is not slower because of its allocator.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 #[derive(Parser)]
 #[command(version, about)]

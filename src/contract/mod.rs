@@ -28,7 +28,7 @@ pub use json_schema::{
     Tape,
     tape::{Node, NodeKind},
 };
-pub use openapi_schema::{SchemaDialect, SubschemaPlace, convert_exclusive_bounds};
+pub use openapi_schema::{SchemaDialect, SubschemaPlace, convert_exclusive_bounds, subschemas_of};
 pub use operation_contract::OperationContract;
 pub use query_input::QueryTypes;
 pub use schema_budget::{CompileCost, DocumentBudget, SchemaBudget, SchemaCharge, SchemaDigest, SchemaLimits};

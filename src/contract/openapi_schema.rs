@@ -1,5 +1,7 @@
 //! What schemas of OpenAPI documents and JSON Schema have in common, and where they differ.
 
+use json_schema::Draft;
+pub use json_schema::draft::SubschemaPlace;
 use serde_json::{Map, Value};
 
 /// The language of the schemas of an OpenAPI document.
@@ -23,40 +25,10 @@ impl SchemaDialect {
     }
 }
 
-/// Where the value of a keyword of JSON Schema 2020-12 has schemas.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SubschemaPlace {
-    /// It is an object of schemas.
-    Map,
-    /// It is an array of schemas.
-    List,
-    /// It is a schema.
-    Itself,
-    /// It has none.
-    None,
-}
-
-impl SubschemaPlace {
-    /// Returns the place for a keyword with this value. `items` was a list before 2020-12.
-    pub fn of(keyword: &str, value: &Value) -> Self {
-        match keyword {
-            "properties" | "patternProperties" | "dependentSchemas" | "$defs" | "definitions" => Self::Map,
-            "allOf" | "anyOf" | "oneOf" | "prefixItems" => Self::List,
-            "items" if value.is_array() => Self::List,
-            "items"
-            | "additionalProperties"
-            | "not"
-            | "if"
-            | "then"
-            | "else"
-            | "contains"
-            | "propertyNames"
-            | "unevaluatedItems"
-            | "unevaluatedProperties"
-            | "contentSchema" => Self::Itself,
-            _ => Self::None,
-        }
-    }
+/// Returns where the value of a keyword has schemas: one of JSON Schema 2020-12, or of a former draft that the current
+/// one does not give another meaning.
+pub fn subschemas_of(keyword: &str, value: &Value) -> SubschemaPlace {
+    Draft::default().subschemas_of(keyword, value)
 }
 
 /// Converts `exclusiveMinimum: true` beside `minimum`, and the maximum likewise, which OpenAPI 3.0 writes so.

@@ -239,7 +239,7 @@ impl<'a> Exchange<'a> {
                 let head = self.session.head();
                 // At the host of an agent's own API there is nothing else.
                 let is_openai = path_router::is_openai_path(head.uri.path())
-                    && self.config.api_hosts.agent_at(self.connection.requested_host(head)).is_none();
+                    && self.config.api_hosts.agent_at(|| self.connection.requested_host(head)).is_none();
                 let format = FaultFormat { object, is_page, is_openai };
                 self.respond_with_fault(fault, format).await
             }

@@ -122,7 +122,7 @@ async fn handle_request(exchange: &mut Exchange<'_>) -> CallResult<ServeOutcome>
     exchange.call.exempt_from_shedding = connection.shed_before_authentication(gateway, &head.headers)?;
     exchange.call.begin_step(DecisionStep::Path);
     // At the host of an agent's own API there is nothing else.
-    let api_agent = config.api_hosts.agent_at(connection.requested_host(head)).map(str::to_owned);
+    let api_agent = config.api_hosts.agent_at(|| connection.requested_host(head)).map(str::to_owned);
     if let Some(cors) = &config.cors {
         exchange.call.cors_origin = Some(cors.allowed_origin(&head.headers).cloned());
         if let Some(method) = cors.preflight_method(&head.method, &head.headers) {

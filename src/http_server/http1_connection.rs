@@ -12,7 +12,7 @@ use super::{
 };
 use crate::fault::{Fault, FaultCode};
 use bytes::BytesMut;
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Serves `stream` until either side closes it.
@@ -36,7 +36,7 @@ pub(super) async fn serve_http1<S: HttpService>(
                 let is_last = connection.limits.max_requests_per_connection.is_some_and(|max| served >= max);
                 let session = HttpSession::from_http1(stream, Some(head), connection);
                 // Boxed like the refusal, so that an idle connection's future has no space for either.
-                Box::pin(serve_request(service, connection, session, is_last)).await
+                pin_in_place(|| serve_request(service, connection, session, is_last)).await
             }
         };
         match reusable_stream {
@@ -44,6 +44,12 @@ pub(super) async fn serve_http1<S: HttpService>(
             None => return,
         }
     }
+}
+
+/// Boxes a future where it is made. `Box::pin` makes it on the stack and copies its whole space, of which a future that
+/// has not begun uses little.
+fn pin_in_place<F: Future>(make: impl FnOnce() -> F) -> Pin<Box<F>> {
+    Box::into_pin(Box::write(Box::new_uninit(), make()))
 }
 
 async fn serve_request<S: HttpService>(

@@ -53,11 +53,11 @@ impl ApiHosts {
     }
 
     /// Returns the agent whose API is at the host of a request.
-    pub(in crate::gateway) fn agent_at(&self, authority: Option<&str>) -> Option<&str> {
+    pub(in crate::gateway) fn agent_at<'a>(&self, authority: impl FnOnce() -> Option<&'a str>) -> Option<&str> {
         if self.0.is_empty() {
             return None;
         }
-        let host = host_without_port(authority?).trim_end_matches('.').to_ascii_lowercase();
+        let host = host_without_port(authority()?).trim_end_matches('.').to_ascii_lowercase();
         self.0.get(&*host).map(|agent| &**agent)
     }
 }
@@ -89,12 +89,12 @@ mod tests {
         for authority in
             ["planner.agents.example.com", "Planner.Agents.example.com:8443", "planner.agents.example.com."]
         {
-            assert_eq!(hosts.agent_at(Some(authority)), Some("planner"), "{authority}");
+            assert_eq!(hosts.agent_at(|| Some(authority)), Some("planner"), "{authority}");
         }
         for authority in [None, Some("agents.example.com"), Some("x.planner.agents.example.com"), Some("")] {
-            assert_eq!(hosts.agent_at(authority), None, "{authority:?}");
+            assert_eq!(hosts.agent_at(|| authority), None, "{authority:?}");
         }
-        assert_eq!(ApiHosts::default().agent_at(Some("planner.agents.example.com")), None);
+        assert_eq!(ApiHosts::default().agent_at(|| Some("planner.agents.example.com")), None);
     }
 
     #[test]

@@ -117,7 +117,7 @@ impl PageRequest<'_> {
             is_loopback_authority(host)
                 || parse_ip_literal(host_without_port(host)).is_some()
                 || self.cors.is_some_and(|cors| cors.is_allowed_host(host))
-                || self.api_hosts.agent_at(Some(host)).is_some()
+                || self.api_hosts.agent_at(|| Some(host)).is_some()
                 || self.external_url.is_some_and(|url| {
                     let authority = url.split_once("://").map_or(url, |(_, authority)| authority);
                     host_without_port(authority).eq_ignore_ascii_case(host_without_port(host))

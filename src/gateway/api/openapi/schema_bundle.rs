@@ -3,7 +3,7 @@
 //! only.
 
 use crate::{
-    contract::{SchemaDialect, SubschemaPlace, convert_exclusive_bounds},
+    contract::{SchemaDialect, SubschemaPlace, convert_exclusive_bounds, subschemas_of},
     values::{json::count_values, percent_decode},
 };
 use serde_json::{Map, Value, json};
@@ -143,11 +143,15 @@ impl<'s, 'a> SchemaBundle<'s, 'a> {
     }
 
     fn convert(&mut self, schema: &'a Value, depth: usize) -> Result<Value, String> {
-        self.count(1)?;
         let Some(depth) = depth.checked_sub(1) else {
             return Err(format!("a schema is nested more than {MAX_DEPTH} deep"));
         };
-        let Value::Object(members) = schema else { return Ok(schema.clone()) };
+        let Value::Object(members) = schema else {
+            // `dependencies` has lists of names besides schemas.
+            self.count(count_values(schema))?;
+            return Ok(schema.clone());
+        };
+        self.count(1)?;
         let mut converted = Map::new();
         if let Some(Value::String(reference)) = members.get("$ref") {
             converted.insert("$ref".to_owned(), self.refer(reference)?);
@@ -161,7 +165,7 @@ impl<'s, 'a> SchemaBundle<'s, 'a> {
                 ("$ref", _) => continue,
                 (keyword, _) if DROPPED_KEYWORDS.contains(&keyword) || keyword.starts_with("x-") => continue,
                 ("required", Value::Array(names)) => without_read_only(names, members.get("properties")),
-                (keyword, member) => match (SubschemaPlace::of(keyword, member), member) {
+                (keyword, member) => match (subschemas_of(keyword, member), member) {
                     (SubschemaPlace::List, Value::Array(items)) => {
                         Value::Array(items.iter().map(|item| self.convert(item, depth)).collect::<Result<_, _>>()?)
                     }

@@ -2,7 +2,7 @@
 //! its definitions: they are not put in place of the references, which could make a small document endlessly large.
 
 use crate::{
-    contract::{SchemaDialect, SubschemaPlace, convert_exclusive_bounds},
+    contract::{SchemaDialect, SubschemaPlace, convert_exclusive_bounds, subschemas_of},
     registry::{document_parser::MAX_DOCUMENT_SIZE, http_feed::json_members::quote_name},
 };
 use serde_json::{Map, Value, json};
@@ -173,8 +173,8 @@ impl<'a> SchemaBundler<'a> {
                     None => continue,
                 },
                 "required" => self.required_properties(value, keywords),
-                keyword => match SubschemaPlace::of(keyword, value) {
-                    SubschemaPlace::Map => self.convert_map(value, references)?,
+                keyword => match subschemas_of(keyword, value) {
+                    SubschemaPlace::Map => self.convert_map(keyword, value, references)?,
                     SubschemaPlace::List => self.convert_list(value, references)?,
                     SubschemaPlace::Itself => self.convert_schema(value, references)?,
                     SubschemaPlace::None => value.clone(),
@@ -191,10 +191,16 @@ impl<'a> SchemaBundler<'a> {
         Ok(Value::Object(converted))
     }
 
-    fn convert_map(&self, value: &Value, references: &mut BTreeSet<String>) -> Result<Value, String> {
+    fn convert_map(&self, keyword: &str, value: &Value, references: &mut BTreeSet<String>) -> Result<Value, String> {
         let schemas = value.as_object().ok_or("a keyword of schemas is not an object")?;
-        let converted =
-            schemas.iter().map(|(name, schema)| Ok((name.clone(), self.convert_schema(schema, references)?)));
+        let converted = schemas.iter().map(|(name, schema)| {
+            // The keyword of former drafts has lists of names besides schemas.
+            let schema = match schema {
+                Value::Array(_) if keyword == "dependencies" => schema.clone(),
+                schema => self.convert_schema(schema, references)?,
+            };
+            Ok((name.clone(), schema))
+        });
         converted.collect::<Result<Map<_, _>, String>>().map(Value::Object)
     }
 

@@ -203,6 +203,25 @@ fn r13_schemas_of_openapi_3_0_become_json_schemas() {
 }
 
 #[test]
+fn r13_references_below_keywords_of_former_drafts_lead_to_their_components() {
+    let owner = json!({"$ref": "#/components/schemas/Owner"});
+    let mut document = with_paths(json!({"/a": post(json!({
+        "type": "object",
+        "dependencies": {"name": ["id"], "owner": {"properties": {"owner": owner}}},
+    }))}));
+    document["components"]["schemas"]["Owner"] = json!({"type": "string"});
+    let inputs = operations(&document)[0]["inputs"].clone();
+    assert_eq!(
+        inputs["dependencies"],
+        json!({"name": ["id"], "owner": {"properties": {"owner": {"$ref": "#/$defs/Owner"}}}})
+    );
+    let schema = CompiledSchema::compile(&inputs).unwrap();
+    assert!(schema.validate(&json!({"owner": "a"})).is_empty());
+    assert_eq!(schema.validate(&json!({"owner": 1})).len(), 1);
+    assert_eq!(schema.validate(&json!({"name": "a"})).len(), 1);
+}
+
+#[test]
 fn r13_a_reference_into_a_component_leads_to_that_place() {
     let reference = json!({"$ref": "#/components/schemas/Pet/properties/tags/items"});
     let mut document = with_paths(json!({"/a": post(json!({"type": "object", "properties": {"tag": reference}}))}));
