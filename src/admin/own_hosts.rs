@@ -3,7 +3,7 @@
 use super::page_response::error_response;
 use crate::{
     fault::{Fault, FaultCode},
-    values::{host_without_port, is_loopback_host, parse_ip_literal},
+    values::{host_without_port, is_host_and_port, is_loopback_host, parse_ip_literal},
 };
 use axum::{
     extract::{Request, State},
@@ -24,9 +24,10 @@ impl AllowedHosts {
     /// rebind.
     fn contains(&self, authority: &str) -> bool {
         let host = host_without_port(authority);
-        is_loopback_host(host)
-            || (!self.is_on_loopback && parse_ip_literal(host).is_some())
-            || self.names.iter().any(|name| name.eq_ignore_ascii_case(host))
+        is_host_and_port(authority.as_bytes())
+            && (is_loopback_host(host)
+                || (!self.is_on_loopback && parse_ip_literal(host).is_some())
+                || self.names.iter().any(|name| name.eq_ignore_ascii_case(host)))
     }
 }
 

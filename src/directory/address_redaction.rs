@@ -7,6 +7,8 @@
 //! - Names of a schema's properties and definitions are data: they say nothing about the texts of their schemas.
 //! - Identifiers of schemas keep their path below the gateway's address, so that references between them stay valid;
 //!   those of public vocabularies stay.
+//!
+//! The gateway's addresses make a document longer only up to a bound; beyond it, addresses become `[redacted]`.
 
 use super::{
     EndpointExposure,
@@ -14,7 +16,18 @@ use super::{
 };
 use crate::agent::{Agent, AgentEndpoint};
 use serde_json::Value;
-use std::{borrow::Cow, cell::OnceCell};
+use std::{
+    borrow::Cow,
+    cell::{Cell, OnceCell},
+    collections::HashSet,
+};
+
+/// What stands in place of an address once the gateway's addresses have made a document as long as they may.
+const REDACTED: &str = "[redacted]";
+/// The bytes by which the gateway's addresses may lengthen any document; a longer one grows by its own length.
+const MIN_MAX_GROWTH: usize = 64 << 10;
+/// The same for an entry of a list.
+const MAX_GROWTH_OF_LIST_ENTRY: usize = 4 << 10;
 
 /// Members whose URLs identify rather than locate.
 const IDENTITY_MEMBERS: &[&str] = &["$id", "$ref", "$schema", "$dynamicRef", "@id", "@context"];
@@ -104,8 +117,10 @@ pub(super) struct AddressRedactor<'a> {
     /// The agent's host, or the path of its socket.
     host: Cow<'a, str>,
     replacement: String,
-    /// The hosts of the addresses that the agent's document has for calls; collected where a link is judged.
-    named_hosts: OnceCell<Vec<String>>,
+    /// The bytes by which replacements may still lengthen the texts.
+    growth_left: Cell<usize>,
+    /// The hosts of the addresses that the agent's document has for calls, in lower case; collected where a link is judged.
+    named_hosts: OnceCell<HashSet<String>>,
 }
 
 impl<'a> AddressRedactor<'a> {
@@ -126,7 +141,27 @@ impl<'a> AddressRedactor<'a> {
             exposes_endpoint,
             host,
             replacement: invoke_url(base, agent.id.as_str(), ""),
+            growth_left: Cell::new(agent.document.len().max(MIN_MAX_GROWTH)),
             named_hosts: OnceCell::new(),
+        }
+    }
+
+    /// Creates the redactor of `agent` for an entry of a list, which contains little of its document.
+    pub(super) fn for_list_entry(agent: &'a Agent, base: &'a str, endpoints: EndpointExposure) -> Self {
+        let redactor = Self::new(agent, base, endpoints);
+        redactor.growth_left.set(MAX_GROWTH_OF_LIST_ENTRY);
+        redactor
+    }
+
+    /// Returns what replaces an address of `length` bytes: `replacement`, or a short text where the document would become
+    /// too long.
+    fn replacement_for<'r>(&self, length: usize, replacement: &'r str) -> &'r str {
+        match self.growth_left.get().checked_sub(replacement.len().saturating_sub(length)) {
+            Some(left) => {
+                self.growth_left.set(left);
+                replacement
+            }
+            None => REDACTED,
         }
     }
 
@@ -197,7 +232,7 @@ impl<'a> AddressRedactor<'a> {
     fn redact_string(&self, text: &mut String, kind: TextKind) {
         let redacted = self.replace_addresses(text, kind);
         if kind == TextKind::Address && !text.trim().is_empty() && !self.is_gateway_url(&redacted) {
-            text.clone_from(&self.replacement);
+            *text = self.replacement_for(text.len(), &self.replacement).to_owned();
         } else if let Cow::Owned(redacted) = redacted {
             *text = redacted;
         }
@@ -215,7 +250,7 @@ impl<'a> AddressRedactor<'a> {
         };
         if !is_url && text.contains(&*self.host) {
             // The text around a path may reveal it too, so the whole text is replaced.
-            return Cow::Owned(self.replacement.clone());
+            return Cow::Owned(self.replacement_for(text.len(), &self.replacement).to_owned());
         }
         let (mut redacted, mut position, mut search_from) = (String::new(), 0, 0);
         while let Some(address) = find_address(text, search_from, &self.host) {
@@ -226,10 +261,10 @@ impl<'a> AddressRedactor<'a> {
             redacted.push_str(text.get(position..address.range.start).unwrap_or_default());
             match address.origin_end.filter(|_| kind == TextKind::Identity) {
                 Some(origin_end) => {
-                    redacted.push_str(self.base);
+                    redacted.push_str(self.replacement_for(origin_end - address.range.start, self.base));
                     redacted.push_str(text.get(origin_end..address.range.end).unwrap_or_default());
                 }
-                None => redacted.push_str(&self.replacement),
+                None => redacted.push_str(self.replacement_for(address.range.len(), &self.replacement)),
             }
             position = address.range.end;
         }
@@ -257,20 +292,27 @@ impl<'a> AddressRedactor<'a> {
     /// Returns whether the host is that of the agent's endpoint, or of another address that its document has for calls.
     fn is_agents_host(&self, host: &str) -> bool {
         let named_hosts = self.named_hosts.get_or_init(|| {
-            let mut hosts = Vec::new();
+            let mut hosts = HashSet::new();
             let document = serde_json::from_str(&self.agent.document).unwrap_or_default();
             collect_hosts(&document, TextKind::Text, &mut hosts);
             hosts
         });
-        is_below(host, &self.host) || named_hosts.iter().any(|named| is_below(host, named))
+        if is_below(host, &self.host) {
+            return true;
+        }
+        // A document may name as many hosts as it has links, so the domains above the host are looked up.
+        let host = host.to_ascii_lowercase();
+        let parents = host.match_indices('.').filter_map(|(dot, _)| host.get(dot + 1..));
+        std::iter::once(&*host).chain(parents).any(|domain| named_hosts.contains(domain))
     }
 }
 
 /// Collects the hosts in members that hold addresses.
-fn collect_hosts(value: &Value, kind: TextKind, hosts: &mut Vec<String>) {
+fn collect_hosts(value: &Value, kind: TextKind, hosts: &mut HashSet<String>) {
     match value {
         Value::String(text) if kind == TextKind::Address => {
-            hosts.extend(find_address(text, 0, "").map(|address| address.host.to_owned()));
+            let host = find_address(text, 0, "").map(|address| address.host.to_ascii_lowercase());
+            hosts.extend(host.filter(|host| !host.is_empty()));
         }
         Value::Array(items) => items.iter().for_each(|item| collect_hosts(item, kind, hosts)),
         Value::Object(members) => {

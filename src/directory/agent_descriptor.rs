@@ -148,7 +148,7 @@ impl AgentDescriptorHandler<'_> {
 
     fn gateway_descriptor(&self, base: &str, agents: &SearchResults) -> Value {
         let capability_of = |agent: &Agent| {
-            let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
+            let redactor = AddressRedactor::for_list_entry(agent, base, self.config.advertised_endpoints);
             json!({
                 "@type": "Capability",
                 "name": agent.id.as_str(),

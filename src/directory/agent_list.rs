@@ -91,7 +91,7 @@ impl AgentListHandler<'_> {
         let summaries = results.hits.iter().map(|hit| {
             AgentSummary::new(
                 &hit.agent,
-                &AddressRedactor::new(&hit.agent, call.base_url, self.advertised_endpoints),
+                &AddressRedactor::for_list_entry(&hit.agent, call.base_url, self.advertised_endpoints),
                 hit.score,
             )
         });

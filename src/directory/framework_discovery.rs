@@ -139,7 +139,7 @@ impl FrameworkDiscoveryHandler<'_> {
     }
 
     fn framework_entry(&self, base: &str, agent: &Agent, view: FrameworkView) -> Value {
-        let redactor = AddressRedactor::new(agent, base, self.config.advertised_endpoints);
+        let redactor = AddressRedactor::for_list_entry(agent, base, self.config.advertised_endpoints);
         let description = redactor.redact_text(&agent.description);
         let mut fields = JsonObjectBuilder::default();
         fields.set("id", agent.id.as_str().into());

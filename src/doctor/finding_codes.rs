@@ -167,6 +167,8 @@ finding_codes! {
         "see that each name is right, or run doctor while every source can be read";
     RestrictedPathEvaded = "GP0139", Warning, "an open pattern of an API's routes lets spellings of a restricted path pass",
         "list the paths that are open, instead of the pattern";
+    HostsNotNamed = "GP0140", Warning, "the gateway does not know its own name, and its documents lead to the host that a request names",
+        "set directory.external_url to the URL under which callers reach the gateway";
 
     CertificateUnusable = "GP0200", Error, "a certificate cannot be read", "write the chain in PEM, leaf first";
     KeyUnusable = "GP0201", Error, "a private key cannot be read", "write the key in PEM, without a passphrase";

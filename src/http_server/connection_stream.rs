@@ -2,7 +2,10 @@
 //! ahead first; small writes are buffered until a flush. An idle connection owns no buffer.
 //! The digest traits of Pingora return nothing, because [`super::HttpConnection`] holds those facts.
 
-use super::request_validation::{ChunkedFramingValidator, InvalidChunkedFraming};
+use super::{
+    http2_frame_meter::{FrameFlood, Http2FrameMeter},
+    request_validation::{ChunkedFramingValidator, InvalidChunkedFraming},
+};
 use async_trait::async_trait;
 use bytes::{Buf, BytesMut};
 use pingora_core::protocols::{
@@ -45,7 +48,8 @@ pub(super) struct ConnectionStream {
     write_buffer: BytesMut,
     unbuffered: AtomicBool,
     chunked_framing: Option<ChunkedFramingValidator>,
-    is_http2: bool,
+    /// Set where the connection speaks HTTP/2.
+    http2_frames: Option<Box<Http2FrameMeter>>,
 }
 
 #[derive(Debug)]
@@ -70,7 +74,7 @@ impl ConnectionStream {
             write_buffer: BytesMut::new(),
             unbuffered: AtomicBool::new(false),
             chunked_framing: None,
-            is_http2,
+            http2_frames: is_http2.then(Box::default),
         }
     }
 
@@ -81,12 +85,12 @@ impl ConnectionStream {
 
     /// Whether the connection speaks HTTP/2.
     pub(super) fn is_http2(&self) -> bool {
-        self.is_http2
+        self.http2_frames.is_some()
     }
 
     /// Marks the connection as HTTP/2, after its preface was seen on a plain connection.
     pub(super) fn set_http2(&mut self) {
-        self.is_http2 = true;
+        self.http2_frames = Some(Box::default());
     }
 
     /// Validates chunked framing from now on, if `chunks` is set; `first` are the body bytes already read.
@@ -208,6 +212,15 @@ impl ConnectionStream {
     }
 }
 
+impl ConnectionStream {
+    /// Counts what was written over HTTP/2: a client answers it with updates of its windows.
+    fn count_written(&mut self, written: &Poll<io::Result<usize>>) {
+        if let (Some(frames), Poll::Ready(Ok(bytes))) = (&mut self.http2_frames, written) {
+            frames.record_written(*bytes);
+        }
+    }
+}
+
 impl TcpOrTlsStream {
     fn poll_read(&mut self, task: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -242,24 +255,36 @@ impl AsyncRead for ConnectionStream {
             let before = to.filled().len();
             ready!(self.inner.poll_read(task, to))?;
             let new = to.filled().get(before..).unwrap_or_default();
+            if let Some(frames) = &mut self.http2_frames {
+                return Poll::Ready(frames.feed(new).map_err(|FrameFlood| frame_flood()));
+            }
             let validation = self.chunked_framing.as_mut().map_or(Ok(()), |validator| validator.feed(new));
             return Poll::Ready(validation.map_err(|InvalidChunkedFraming| {
                 io::Error::new(io::ErrorKind::InvalidData, "invalid chunked framing")
             }));
         }
         let count = to.remaining().min(self.read_ahead.len());
-        to.put_slice(&self.read_ahead.split_to(count));
+        let bytes = self.read_ahead.split_to(count);
+        to.put_slice(&bytes);
+        let fed = self.http2_frames.as_mut().map_or(Ok(()), |frames| frames.feed(&bytes));
         if self.read_ahead.is_empty() {
             self.read_ahead = BytesMut::new();
         }
-        Poll::Ready(Ok(()))
+        Poll::Ready(fed.map_err(|FrameFlood| frame_flood()))
     }
+}
+
+#[cold]
+fn frame_flood() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "too many HTTP/2 frames without effect")
 }
 
 impl AsyncWrite for ConnectionStream {
     fn poll_write(mut self: Pin<&mut Self>, task: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
-        if self.is_http2 {
-            return self.inner.poll_write(task, from);
+        if self.http2_frames.is_some() {
+            let written = self.inner.poll_write(task, from);
+            self.count_written(&written);
+            return written;
         }
         if self.write_buffer.len() + from.len() > WRITE_BUFFER_BYTES || *self.unbuffered.get_mut() {
             ready!(self.poll_flush_write_buffer(task))?;
@@ -282,16 +307,18 @@ impl AsyncWrite for ConnectionStream {
         }
         // The head of the response, where the body follows it.
         ready!(self.poll_flush_write_buffer(task))?;
-        match &mut self.inner {
+        let written = match &mut self.inner {
             TcpOrTlsStream::Plain(tcp) => Pin::new(tcp).poll_write_vectored(task, from),
             TcpOrTlsStream::Tls(tls) => Pin::new(tls).poll_write_vectored(task, from),
-        }
+        };
+        self.count_written(&written);
+        written
     }
 
     /// Vectored writes bypass the write buffer, so they are offered only where it is unused. A part of a streamed response
     /// has three slices, its size, its bytes and a line break, which become one segment.
     fn is_write_vectored(&self) -> bool {
-        self.is_http2 || self.unbuffered.load(Ordering::Relaxed)
+        self.http2_frames.is_some() || self.unbuffered.load(Ordering::Relaxed)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<io::Result<()>> {

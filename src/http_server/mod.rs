@@ -17,6 +17,7 @@ mod cut_off;
 pub mod fuzz;
 mod http1_connection;
 mod http2_connection;
+mod http2_frame_meter;
 mod http_connection;
 mod http_service;
 mod http_session;

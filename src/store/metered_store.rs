@@ -5,7 +5,9 @@ use super::{
         ChangeBatch, ChangeCursor, DeletedId, DocumentStore, DocumentWrite, HistoryEntry, StoredDocument, WriteOutcome,
     },
     store_connections::StoreConnections,
-    tasks::{ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore},
+    tasks::{
+        DueCallback, ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore,
+    },
 };
 use crate::{
     fault::Result,
@@ -140,13 +142,22 @@ impl TaskStore for MeteredStore<dyn TaskStore> {
         self.measure(self.inner.record_callback_attempt(task)).await
     }
 
-    async fn claim_due_callbacks(
+    async fn due_callbacks(
         &self,
         now: OffsetDateTime,
-        until: OffsetDateTime,
+        limit_per_client: usize,
         limit: usize,
-    ) -> Result<Vec<StoredTask>> {
-        self.measure(self.inner.claim_due_callbacks(now, until, limit)).await
+    ) -> Result<Vec<DueCallback>> {
+        self.measure(self.inner.due_callbacks(now, limit_per_client, limit)).await
+    }
+
+    async fn claim_callback(
+        &self,
+        id: &Arc<str>,
+        now: OffsetDateTime,
+        until: OffsetDateTime,
+    ) -> Result<Option<StoredTask>> {
+        self.measure(self.inner.claim_callback(id, now, until)).await
     }
 
     async fn running_on(&self, gateway_id: &str) -> Result<Vec<Arc<str>>> {

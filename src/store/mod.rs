@@ -34,7 +34,8 @@ pub use store_connections::StoreConnections;
 pub use store_inspection::{StoreProblem, StoreSchema, inspect_store};
 pub use store_opening::{StoreLocation, check_location, open_documents, open_tasks};
 pub use tasks::{
-    ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore, TaskSummary,
+    DueCallback, ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore,
+    TaskSummary,
 };
 
 #[cfg(test)]

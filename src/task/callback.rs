@@ -159,6 +159,11 @@ impl CallbackSender {
     /// Returns when the next attempt is due after `attempts` failed ones; `None` after the delivery timeout.
     pub(super) fn next_attempt(&self, attempts: u32, ended: OffsetDateTime) -> Option<OffsetDateTime> {
         let delay = FIRST_RETRY_DELAY.saturating_mul(1 << attempts.min(12)).min(MAX_RETRY_DELAY);
+        self.postponed_attempt(delay, ended)
+    }
+
+    /// Returns when an attempt is due that is postponed by `delay`; `None` after the delivery timeout.
+    pub(super) fn postponed_attempt(&self, delay: Duration, ended: OffsetDateTime) -> Option<OffsetDateTime> {
         // Between half of the delay and all of it.
         let due = OffsetDateTime::now_utc() + delay / 2 + random_duration(delay / 2);
         Some(due).filter(|due| *due <= ended + self.config.delivery_timeout.get())

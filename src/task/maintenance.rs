@@ -3,6 +3,8 @@
 
 use super::{
     callback::{Callback, CallbackSender},
+    callback_hosts::{self, HostRefusal},
+    callback_queue::CallbackQueue,
     stream_commands::apply_stream_commands,
     task_builder::fail_orphaned_record,
     task_record::Task,
@@ -22,13 +24,20 @@ use time::OffsetDateTime;
 use tokio::{
     sync::Notify,
     task::JoinSet,
-    time::{Instant, MissedTickBehavior, interval, sleep},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 /// Interval of maintenance.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of concurrent callbacks; a slow receiver delays no other.
+/// Maximum number of concurrent callbacks, of which one client has `limits.max_share`.
 const MAX_CONCURRENT_CALLBACKS: usize = 64;
+/// Maximum number of due callbacks that are listed at once, and of one client.
+const MAX_LISTED_CALLBACKS: usize = 4_096;
+const MAX_LISTED_PER_CLIENT: usize = 256;
+/// Delay of a callback whose host is busy, or has had too many failed attempts.
+const BUSY_HOST_DELAY: Duration = Duration::from_secs(5);
+/// How many times longer than a list takes the next one is not read.
+const LIST_PAUSE_FACTOR: u32 = 10;
 /// Maximum number of pages of expired tasks that are deleted in one round.
 const MAX_EXPIRED_PAGES: usize = 10;
 /// Minimum time that other gateways get for a heartbeat after the store was unreachable: it may have been unreachable
@@ -123,20 +132,27 @@ impl TaskMaintenance {
         Ok(())
     }
 
-    /// Starts to deliver due callbacks, up to the limit of concurrent ones.
-    async fn deliver_due_callbacks(&self, deliveries: &mut JoinSet<()>) -> Result<()> {
-        let Some(sender) = self.0.callback_sender.load_full() else { return Ok(()) };
-        let free = MAX_CONCURRENT_CALLBACKS.saturating_sub(deliveries.len());
-        if free == 0 {
-            return Ok(());
-        }
-        let now = OffsetDateTime::now_utc();
-        let until = now + sender.config.attempt_timeout.get() + CLAIM_MARGIN;
-        for stored in self.0.store.claim_due_callbacks(now, until, free).await? {
+    /// Starts to deliver due callbacks, up to the limits of concurrent ones.
+    fn start_due_callbacks(&self, queue: &mut CallbackQueue, deliveries: &mut JoinSet<()>) {
+        let Some(sender) = self.0.callback_sender.load_full() else { return };
+        let max_per_client = self.0.config().max_share.of(MAX_CONCURRENT_CALLBACKS);
+        while deliveries.len() < MAX_CONCURRENT_CALLBACKS {
+            let Some((task, place)) = queue.take_next(max_per_client) else { return };
             let (maintenance, sender) = (self.clone(), Arc::clone(&sender));
-            deliveries.spawn(async move { log_store_error(maintenance.deliver_callback(&sender, stored).await) });
+            deliveries.spawn(async move {
+                log_store_error(maintenance.claim_and_deliver(&sender, &task).await);
+                drop(place);
+            });
         }
-        Ok(())
+    }
+
+    async fn claim_and_deliver(&self, sender: &CallbackSender, task: &Arc<str>) -> Result<()> {
+        let now = OffsetDateTime::now_utc();
+        let until = now + callback_hosts::MAX_WAIT + sender.config.attempt_timeout.get() + CLAIM_MARGIN;
+        match self.0.store.claim_callback(task, now, until).await? {
+            Some(stored) => self.deliver_callback(sender, stored).await,
+            None => Ok(()),
+        }
     }
 
     async fn deliver_callback(&self, sender: &CallbackSender, stored: StoredTask) -> Result<()> {
@@ -147,13 +163,29 @@ impl TaskMaintenance {
         let (state, timestamp) = (task.state.as_str(), task.updated.unix_timestamp());
         let task_json = task.to_json(self.0.config().poll_interval.get());
         let body = format!("{{\"type\":\"task.{state}\",\"timestamp\":{timestamp},\"data\":{task_json}}}").into_bytes();
+        let attempt = match self.0.callback_hosts.begin(&url, body.len()).await {
+            Ok(attempt) => Ok(attempt),
+            // No attempt was made, unless the time for the callback is over.
+            Err(refusal) => match sender.postponed_attempt(BUSY_HOST_DELAY, task.updated) {
+                Some(due) => {
+                    let postponed = StoredTask { callback_due: Some(due), ..stored };
+                    return self.0.store.record_callback_attempt(&postponed).await;
+                }
+                None => Err(refusal),
+            },
+        };
         let started = Instant::now();
-        let delivered = match sender.check_url(&url) {
-            Ok(()) => {
+        let delivered = match (attempt, sender.check_url(&url)) {
+            (Ok(attempt), Ok(())) => {
                 let id = format!("msg_{}", task.id);
-                sender.deliver(Callback { url: &url, id: &id, traceparent: task.traceparent.as_deref() }, body).await
+                let callback = Callback { url: &url, id: &id, traceparent: task.traceparent.as_deref() };
+                sender.deliver(callback, body).await.map(|()| attempt.accept())
             }
-            Err(error) => Err(error.to_string()),
+            (_, Err(error)) => Err(error.to_string()),
+            (Err(HostRefusal::Busy | HostRefusal::Hanging), _) => {
+                Err("too many attempts to the receiver's host are running".to_owned())
+            }
+            (Err(HostRefusal::Exhausted), _) => Err("too many attempts to the receiver's host failed".to_owned()),
         };
         let next_attempt = match delivered {
             Ok(()) => {
@@ -231,17 +263,28 @@ impl LeaseMonitor {
 }
 
 async fn run_callbacks(registry: Weak<TaskRegistry>, due: Arc<Notify>) {
-    let mut deliveries = JoinSet::new();
+    let (mut deliveries, mut queue) = (JoinSet::new(), CallbackQueue::default());
+    let (mut must_list, mut next_list) = (true, Instant::now());
     while let Some(maintenance) = registry.upgrade().map(TaskMaintenance) {
         while deliveries.try_join_next().is_some() {}
-        log_store_error(maintenance.deliver_due_callbacks(&mut deliveries).await);
+        if must_list && Instant::now() >= next_list && maintenance.0.callback_sender.load().is_some() {
+            let started = Instant::now();
+            let now = OffsetDateTime::now_utc();
+            let store = &maintenance.0.store;
+            let listed = store.due_callbacks(now, MAX_LISTED_PER_CLIENT, MAX_LISTED_CALLBACKS).await;
+            log_store_error(listed.map(|due| queue.set_due(due)));
+            next_list = Instant::now() + started.elapsed() * LIST_PAUSE_FACTOR;
+            must_list = false;
+        }
+        maintenance.start_due_callbacks(&mut queue, &mut deliveries);
         // Released while idle, so that the registry can be dropped.
         drop(maintenance);
-        let is_full = deliveries.len() >= MAX_CONCURRENT_CALLBACKS;
+        let is_delivering = !deliveries.is_empty();
+        let until = if must_list { next_list } else { Instant::now() + INTERVAL };
         tokio::select! {
-            () = due.notified() => {}
-            Some(_) = deliveries.join_next(), if is_full => {}
-            () = sleep(INTERVAL) => {}
+            () = due.notified() => must_list = true,
+            Some(_) = deliveries.join_next(), if is_delivering => {}
+            () = sleep_until(until) => must_list = true,
         }
     }
 }

@@ -3,6 +3,8 @@
 //! no agent and writes no response: `gateway` does.
 
 mod callback;
+mod callback_hosts;
+mod callback_queue;
 mod config;
 mod event_buffer;
 mod event_follower;

@@ -87,6 +87,7 @@ impl TaskManager {
             running: Mutex::default(),
             callback_sender: ArcSwapOption::from(callback_sender),
             metrics: Arc::clone(&services.metrics),
+            callback_hosts: Arc::default(),
             callback_due: Arc::default(),
             shared_events,
         });

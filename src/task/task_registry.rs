@@ -3,6 +3,7 @@
 
 use super::{
     callback::CallbackSender,
+    callback_hosts::CallbackHosts,
     config::TaskConfig,
     event_log::SharedEvents,
     running_task::RunningTask,
@@ -33,6 +34,8 @@ pub(super) struct TaskRegistry {
     pub(super) running: Mutex<HashMap<Arc<str>, Arc<RunningTask>>>,
     pub(super) callback_sender: ArcSwapOption<CallbackSender>,
     pub(super) metrics: Arc<Metrics>,
+    /// What the hosts of callbacks got.
+    pub(super) callback_hosts: Arc<CallbackHosts>,
     /// Notified when a callback may be due.
     pub(super) callback_due: Arc<Notify>,
     /// The events that other gateways read, where gateways share a state.

@@ -17,6 +17,11 @@ impl ClientKey {
     pub const fn to_database_number(self) -> i64 {
         self.0.cast_signed()
     }
+
+    /// Returns the key of a hash that a database stores.
+    pub const fn from_database_number(number: i64) -> Self {
+        Self(number.cast_unsigned())
+    }
 }
 
 /// Returns the address under which a peer is counted. An IPv6 address is masked to its /64: a client that has one

@@ -58,7 +58,9 @@ pub use event_reader::{EventReader, ServerSentEvent};
 pub use failure_redaction::{FailureRedactor, FailureUnit};
 pub use file_stamp::FileStamp;
 pub use glob::Glob;
-pub use host_name::{host_without_port, is_loopback_authority, is_loopback_host, parse_ip_literal, strip_brackets};
+pub use host_name::{
+    host_without_port, is_host_and_port, is_loopback_authority, is_loopback_host, parse_ip_literal, strip_brackets,
+};
 pub use http_date::{format_http_date, parse_http_date, parse_retry_after};
 pub use keyed_counts::{CountedHold, KeyedCounts};
 pub use known_secrets::{contains_known_secret, redact_known_secrets, register_secret, register_token};

@@ -2,7 +2,7 @@
 
 use super::resident_bytes;
 use crate::support::{
-    agent::Agent,
+    agent::{Agent, Step},
     eventually,
     gateway::{gateway, send},
     websocket,
@@ -87,4 +87,35 @@ async fn r4_fields_that_claim_an_identity_reach_no_agent_over_any_protocol() {
     for name in IDENTITY_CLAIMS {
         assert_eq!(record.handshake_header(name), None, "{name}");
     }
+}
+
+/// Tasks of one caller whose webhooks hang: more than the gateway delivers at once.
+const HANGING_WEBHOOKS: usize = 120;
+
+#[tokio::test]
+async fn r79_webhooks_that_hang_delay_no_webhook_to_another_receiver() {
+    let agent = Agent::echo().await;
+    let (hanging, honest) = (Agent::with_steps(vec![Step::Hang]).await, Agent::echo().await);
+    let tasks =
+        "tasks:\n  sqlite_file: tasks.db\n  callbacks: {secret: env:HOOK_SECRET, allowed_addresses: [127.0.0.0/8]}\n";
+    let build = gateway().section(tasks).caller("team-b", &[]).env("HOOK_SECRET", "0123456789abcdef0123456789abcdef");
+    let gate = build.agent("echo", &agent).start().await;
+    let start_task = async |caller: &str, receiver: &Agent| {
+        let call = gate.request("POST", "/agents/echo/invoke").header("x-api-key", gate.key(caller));
+        let call = call.header("x-callback-url", format!("http://{}/hook", receiver.address));
+        assert_eq!(send(call.json(&json!({}))).await.status, 202);
+    };
+    for _ in 0..HANGING_WEBHOOKS {
+        start_task("team-a", &hanging).await;
+    }
+    eventually("webhooks hang", async || hanging.call_count() >= 10).await;
+    // Another caller's webhook, and one of the same caller to another receiver.
+    for (caller, delivered) in [("team-b", 1), ("team-a", 2)] {
+        let started = std::time::Instant::now();
+        start_task(caller, &honest).await;
+        eventually("the webhook arrives", async || honest.call_count() == delivered).await;
+        println!("{caller}: a webhook beside {HANGING_WEBHOOKS} that hang takes {:?}", started.elapsed());
+        assert!(started.elapsed().as_secs() < 6, "{caller}: {:?}", started.elapsed());
+    }
+    assert!(hanging.call_count() <= 40, "one receiver has {} of the places", hanging.call_count());
 }

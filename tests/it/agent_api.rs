@@ -210,6 +210,24 @@ async fn r20_urls_of_the_agent_at_the_named_pointers_lead_to_the_gateway() {
 }
 
 #[tokio::test]
+async fn r20_a_reply_that_urls_of_the_gateway_make_too_long_is_refused_by_name() {
+    let agent = Agent::scripted(|request| {
+        let url = format!("http://{}/", request.header("host").unwrap());
+        let count = if request.head.contains("/few") { 4 } else { 2_000 };
+        json_response(&json!(vec![url; count]))
+    })
+    .await;
+    let gate = start(&agent, "{routes: [{methods: [GET], path: /**}], rewrite: [/*], max_rewrite: 64KiB}").await;
+    let host = format!("{}.example", "h".repeat(240));
+    let get = |path: &str| send(keyed(&gate, "GET", path).header("host", &host));
+    let refused = get("/agents/planner/api/many").await;
+    let fault = refused.expect_fault(502, "AgentError").to_string();
+    assert!(fault.contains("(api.max_rewrite)"), "{fault}");
+    let few: Vec<String> = serde_json::from_value(get("/agents/planner/api/few").await.expect_ok()).unwrap();
+    assert_eq!(few, vec![format!("http://{host}/agents/planner/api/"); 4]);
+}
+
+#[tokio::test]
 async fn r5_limits_and_body_bounds_hold_for_the_api() {
     let agent = Agent::echo().await;
     let rules = "agents:\n  sources: [agents.json]\n  rules:\n    - agents: [planner]\n      rate_limit: 2/h\n      api: \

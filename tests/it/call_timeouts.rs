@@ -89,6 +89,27 @@ async fn r96_a_stream_that_falls_silent_ends_with_an_event_that_names_the_timeou
 }
 
 #[tokio::test]
+async fn r96_a_reply_without_a_pause_ends_with_the_time_of_its_call() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: ";
+    // A chunk size that never ends has no content.
+    let zeros = Step::Repeat(vec![write("0".repeat(32 << 10))]);
+    let agent = Agent::with_steps(vec![write(format!("{head}application/json\r\n\r\n")), zeros]).await;
+    let gate = start(&agent, "{timeouts: {first_byte: 20s}}").await;
+    let started = std::time::Instant::now();
+    send(invoke(&gate).header("x-request-timeout", "4s")).await.expect_fault(502, "AgentError");
+    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
+    // Content without end, of which the next part is always there.
+    let chunk = format!("400\r\n{}\r\n", ": comment of 16\n\n".repeat(64).get(..1_024).unwrap());
+    let comments = Step::Repeat(vec![write(chunk.repeat(16))]);
+    let agent = Agent::with_steps(vec![write(format!("{head}text/event-stream\r\n\r\n")), comments]).await;
+    let gate = start(&agent, "{timeouts: {first_byte: 20s}}").await;
+    let started = std::time::Instant::now();
+    let stream = send(invoke(&gate).header("accept", "text/event-stream").header("x-request-timeout", "1s")).await;
+    assert!(started.elapsed().as_secs() < 10, "{:?}", started.elapsed());
+    assert!(stream.text().contains("(X-Request-Timeout: 1s)"), "the stream does not name its timeout");
+}
+
+#[tokio::test]
 async fn r96_the_agents_api_and_openais_shape_name_the_timeout() {
     let agent = Agent::with_steps(vec![Step::Hang]).await;
     let section = "agents:\n  sources: [agents.json]\n  rules:\n    - agents: [planner]\n      settings: {timeouts: {first_byte: 300ms}}\n      api: {preset: langgraph}\n";

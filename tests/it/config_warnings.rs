@@ -11,6 +11,7 @@ use time::{Duration, OffsetDateTime};
 
 const LISTENERS: &str = "listeners: [{address: '127.0.0.1:0'}]\n";
 const AGENTS: &str = "agents: {sources: [agents.json]}\n";
+const EXTERNAL_URL: &str = "directory: {external_url: 'https://localhost'}\n";
 
 fn folder() -> TempDir {
     let folder = TempDir::new().unwrap();
@@ -109,34 +110,34 @@ fn check_warns_of_dangerous_settings_with_the_line_and_what_to_do() {
             "no authentication",
         ),
         (
-            format!("{AGENTS}listeners:\n  - address: 0.0.0.0:8080\n    allow_plaintext: true\n"),
+            format!("{AGENTS}listeners:\n  - address: 0.0.0.0:8080\n    allow_plaintext: true\n{EXTERNAL_URL}"),
             "line 4: listeners[0].allow_plaintext: ",
             "in plain text",
         ),
         (
             format!(
-                "{AGENTS}listeners:\n  - {{address: '0.0.0.0:0', {tls}}}\naccess: {{grants: [{{callers: [anonymous], agents: ['*']}}]}}\n"
+                "{AGENTS}listeners:\n  - {{address: '0.0.0.0:0', {tls}}}\naccess: {{grants: [{{callers: [anonymous], agents: ['*']}}]}}\n{EXTERNAL_URL}"
             ),
             "line 4: access.grants[0]: ",
             "without a credential",
         ),
         (
             format!(
-                "{AGENTS}listeners:\n  - {{address: '0.0.0.0:0', {tls}}}\naccess: {{grants: [{{callers: [anonymous], agents: ['**']}}]}}\n"
+                "{AGENTS}listeners:\n  - {{address: '0.0.0.0:0', {tls}}}\naccess: {{grants: [{{callers: [anonymous], agents: ['**']}}]}}\n{EXTERNAL_URL}"
             ),
             "line 4: access.grants[0]: ",
             "without a credential",
         ),
         (
             format!(
-                "{AGENTS}listeners:\n  - {{address: '0.0.0.0:0', {tls}}}\naccess: {{grants: [{{callers: [anonymous], capabilities: ['*']}}]}}\n"
+                "{AGENTS}listeners:\n  - {{address: '0.0.0.0:0', {tls}}}\naccess: {{grants: [{{callers: [anonymous], capabilities: ['*']}}]}}\n{EXTERNAL_URL}"
             ),
             "line 4: access.grants[0]: ",
             "without a credential",
         ),
         (
             format!(
-                "{AGENTS}listeners:\n  - {{address: '127.0.0.1:0', trusted_proxies: ['10.0.0.0/8'], client_address: forwarded}}\naccess: {{grants: [{{callers: [anonymous], agents: ['*']}}]}}\n"
+                "{AGENTS}listeners:\n  - {{address: '127.0.0.1:0', trusted_proxies: ['10.0.0.0/8'], client_address: forwarded}}\naccess: {{grants: [{{callers: [anonymous], agents: ['*']}}]}}\n{EXTERNAL_URL}"
             ),
             "line 4: access.grants[0]: ",
             "without a credential",
@@ -209,12 +210,28 @@ fn check_warns_of_dangerous_settings_with_the_line_and_what_to_do() {
 }
 
 #[test]
+fn check_warns_of_a_listener_beyond_loopback_of_a_gateway_without_a_name() {
+    let folder = folder();
+    for address in ["10.1.2.3:8080", "[fd00::1]:8080"] {
+        let listeners = "listeners:\n  - address: 127.0.0.1:0\n";
+        let yaml = format!("{AGENTS}{listeners}  - address: '{address}'\n    allow_plaintext: true\n");
+        expect_warning(folder.path(), &yaml, "line 4: listeners[1].address: ", "lead to the host that a request names");
+        let output = check(folder.path(), &yaml, &[]);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("[GP0140]"), "{output:?}");
+        assert_eq!(warnings(folder.path(), &format!("{yaml}{EXTERNAL_URL}")), [""; 0]);
+    }
+}
+
+#[test]
 fn settings_that_are_near_the_dangerous_ones_give_no_warning() {
     let folder = folder();
     let https = "credential: {value: 'file:secret', destinations: {origins: ['https://*.example.com']}}";
     for yaml in [
         format!("{LISTENERS}{AGENTS}admin: {{address: '10.1.2.3:9901'}}\n"),
-        format!("{AGENTS}listeners: [{{address: '10.1.2.3:8080', allow_plaintext: true}}]\n"),
+        format!("{AGENTS}{EXTERNAL_URL}listeners: [{{address: '10.1.2.3:8080', allow_plaintext: true}}]\n"),
+        format!(
+            "{AGENTS}listeners: [{{address: '10.1.2.3:8080', allow_plaintext: true}}]\ncors: {{allowed_hosts: [gate.example]}}\n"
+        ),
         format!("{LISTENERS}{AGENTS}access: {{grants: [{{callers: [anonymous], agents: ['*']}}]}}\n"),
         format!("{LISTENERS}{AGENTS}websocket: {{allowed_origins: ['*']}}\n"),
         format!("{LISTENERS}{AGENTS}network: {{allowed_addresses: ['127.0.0.0/8', '10.0.0.0/8']}}\n"),

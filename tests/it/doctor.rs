@@ -504,7 +504,8 @@ async fn doctor_names_secrets_that_others_read_and_listeners_without_tls() {
     let rest = format!("network: {{allowed_addresses: [127.0.0.0/8]}}\n{AGENTS}{ACCESS}");
     let report = diagnose(folder.path(), &format!("listeners:\n  - address: 0.0.0.0:8080\n{rest}"), &[]).await;
     report.expect("GP0109", "gatepost.yaml", "address: 0.0.0.0:8080");
-    let plain = format!("listeners:\n  - address: 0.0.0.0:8080\n    allow_plaintext: true\n{rest}");
+    let own = "directory: {external_url: 'https://a.example.com'}\n";
+    let plain = format!("listeners:\n  - address: 0.0.0.0:8080\n    allow_plaintext: true\n{own}{rest}");
     diagnose(folder.path(), &plain, &[]).await.expect("GP0110", "gatepost.yaml", "allow_plaintext: true");
 }
 

@@ -91,7 +91,7 @@ impl AgentListPage<'_> {
     }
 
     fn row(&self, agent: &Agent) -> Markup {
-        let redactor = AddressRedactor::new(agent, self.call.base_url, self.config.advertised_endpoints);
+        let redactor = AddressRedactor::for_list_entry(agent, self.call.base_url, self.config.advertised_endpoints);
         let name = redactor.redact_text(&agent.name);
         let description = redactor.redact_text(&agent.description);
         let words = agent.tags.get(..MAX_WORDS).unwrap_or(&agent.tags);

@@ -42,7 +42,7 @@ impl GatewayCardBuilder<'_> {
     }
 
     fn agent_skill(&self, agent: &Agent) -> CardSkill {
-        let redactor = AddressRedactor::new(agent, self.base_url, self.config.advertised_endpoints);
+        let redactor = AddressRedactor::for_list_entry(agent, self.base_url, self.config.advertised_endpoints);
         let description = redactor.redact_text(&agent.description);
         let description = first_sentence(&description);
         let tags = agent.capabilities.iter().chain(agent.tags.iter()).take(20);

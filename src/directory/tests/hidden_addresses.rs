@@ -1,6 +1,7 @@
 //! No document shows an address that is not the gateway's.
 
 use super::*;
+use crate::directory::{address_redaction::AddressRedactor, agent_summary::AgentSummary};
 
 /// Addresses as publishers write them, none of which is the gateway's. Each has a word that appears nowhere else.
 const ADDRESSES: &[&str] = &[
@@ -178,4 +179,43 @@ fn a_card_that_the_agent_returns_itself_is_redacted_like_a_document() {
     }
     assert_eq!(card["url"], "https://gw.example/agents/leaky/invoke");
     assert!(card.get("signatures").is_none() && card.get("documentationUrl").is_none());
+}
+
+/// 600 KB of the shortest address, each of which becomes the URL of the gateway.
+fn document_of_short_addresses() -> Value {
+    let addresses = "//a.b ".repeat(50_000);
+    json!({"id": "short", "name": "s", "description": addresses, "endpoint": "https://own-host.example/run",
+        "metadata": {"list": vec!["//a.b"; 20_000], "urls": vec![json!({"url": "x"}); 5_000],
+            "ids": vec![json!({"$id": "http://a.b/x"}); 5_000]},
+        "tags": vec!["//a.b"; 1_000], "operations": [{"name": "run", "description": "d"}]})
+}
+
+#[test]
+fn r127_addresses_of_the_gateway_lengthen_a_document_by_a_bound_only() {
+    let agent = agent(&document_of_short_addresses());
+    let base = format!("https://{}.example", "h".repeat(240));
+    for length in [agent.document.len(), 1_000] {
+        let redactor = AddressRedactor::new(&agent, &base, EndpointExposure::Gateway);
+        let mut document: Value = serde_json::from_str(&agent.document).unwrap();
+        if length == 1_000 {
+            document["metadata"] = json!(null);
+            document["description"] = "//a.b ".repeat(150).into();
+        }
+        redactor.redact_value(&mut document);
+        let text = document.to_string();
+        assert!(!text.contains("a.b"), "an address stays");
+        assert!(text.contains(&base));
+        let max = 4 * agent.document.len();
+        assert!(text.len() < max, "{} bytes of {} bytes", text.len(), agent.document.len());
+    }
+}
+
+#[test]
+fn r127_an_entry_of_a_list_grows_by_a_bound_only() {
+    let agent = agent(&document_of_short_addresses());
+    let base = format!("https://{}.example", "h".repeat(240));
+    let redactor = AddressRedactor::for_list_entry(&agent, &base, EndpointExposure::Gateway);
+    let summary = serde_json::to_string(&AgentSummary::new(&agent, &redactor, None)).unwrap();
+    assert!(summary.contains(&base) && !summary.contains("a.b"));
+    assert!(summary.len() < 32 << 10, "{} bytes", summary.len());
 }

@@ -22,6 +22,7 @@ pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<UnlocatedWarning>
             )));
         }
     }
+    warnings.extend(unnamed_host_warning(config));
     // Behind a proxy on this machine, callers come from elsewhere.
     let is_on_network = config
         .listeners
@@ -57,6 +58,26 @@ pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<UnlocatedWarning>
         }
     }
     warnings
+}
+
+/// Without a name of its own, the gateway writes the host of each request into the URLs of its documents.
+fn unnamed_host_warning(config: &GatewayConfig) -> Option<UnlocatedWarning> {
+    let is_host_listed = config.cors.as_ref().is_some_and(|cors| !cors.allowed_hosts.is_empty());
+    if config.directory.external_url.is_some() || is_host_listed {
+        return None;
+    }
+    // A listener that has no TLS and may not serve plain HTTP is a problem of its own.
+    let serves_network = |listener: &ListenerConfig| {
+        !listener.address.ip().is_loopback() && (listener.tls.is_some() || listener.allow_plaintext)
+    };
+    let at = config.listeners.iter().position(serves_network)?;
+    Some(UnlocatedWarning::new(
+        FindingCode::HostsNotNamed,
+        format!(
+            "listeners[{at}].address: URLs in cards and documents lead to the host that a request names, because the gateway \
+             does not know its own (set directory.external_url to the URL under which callers reach the gateway)"
+        ),
+    ))
 }
 
 fn admin_warning(admin: &AdminConfig) -> Option<UnlocatedWarning> {

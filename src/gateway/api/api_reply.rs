@@ -4,7 +4,7 @@
 use super::{
     agent_card::{CardRestriction, is_card_path},
     api_target::AgentApi,
-    json_url_rewrite::rewrite_urls,
+    json_url_rewrite::{RewriteTooLong, rewrite_urls},
     openapi_servers::{is_openapi_path, restrict_servers},
     public_url::public_url,
     url_mapping::UrlMapping,
@@ -31,6 +31,8 @@ use std::sync::Arc;
 const MAX_WHOLE: usize = 16 << 10;
 /// The longest document whose URLs are rewritten at once, in bytes.
 const MAX_INLINE_REWRITE: usize = 64 << 10;
+/// How many times `api.max_rewrite` a document with the URLs of the gateway may have, which are longer.
+const MAX_REWRITE_GROWTH: usize = 2;
 /// Header fields whose value is one reference to a resource.
 const REFERENCES: [HeaderName; 4] = [
     header::LOCATION,
@@ -129,8 +131,9 @@ impl ApiResponder<'_, '_> {
         let is_large = document.len() > MAX_INLINE_REWRITE;
         let rewrite = move || {
             let mapping = api.url_mapping(&public);
-            let rewritten = rewrite_urls(&document, &api.url_pointers, &|url| mapping.map_absolute(url));
-            let mapped = rewritten.map_or(document, Bytes::from);
+            let max_bytes = api.max_rewrite.saturating_mul(MAX_REWRITE_GROWTH);
+            let rewritten = rewrite_urls(&document, &api.url_pointers, max_bytes, &|url| mapping.map_absolute(url));
+            let mapped = rewritten.map_err(|RewriteTooLong| kind.too_long())?.map_or(document, Bytes::from);
             if kind == DocumentKind::OpenApi {
                 let restricted =
                     restrict_servers(&mapped, &public).map_err(|_| kind.unreadable("it is no JSON or YAML"))?;
@@ -252,12 +255,21 @@ enum DocumentKind {
 impl DocumentKind {
     /// Returns the fault for a document that may lead past the gateway.
     fn unreadable(self, detail: &'static str) -> Fault {
-        let what = match self {
+        Fault::new(FaultCode::AgentError, format!("The agent's {} cannot be read", self.name())).with_detail(detail)
+    }
+
+    /// Returns the fault for a document in which the gateway's URLs would take too much.
+    fn too_long(self) -> Fault {
+        let message = format!("The agent's {} is too long with the URLs of the gateway (api.max_rewrite)", self.name());
+        Fault::new(FaultCode::AgentError, message).with_setting("agents.rules[].api.max_rewrite")
+    }
+
+    fn name(self) -> &'static str {
+        match self {
             Self::Card => "card",
             Self::OpenApi => "OpenAPI document",
             Self::Other => "answer",
-        };
-        Fault::new(FaultCode::AgentError, format!("The agent's {what} cannot be read")).with_detail(detail)
+        }
     }
 }
 

@@ -40,8 +40,9 @@ pub struct ApiConfig {
     /// JSON Pointers to absolute URLs in JSON responses, with `*` for every member: `/items/*/url`. A URL below `base`
     /// becomes one below the gateway; at most 32 pointers. Default: those of the preset.
     pub rewrite: Vec<String>,
-    /// Maximum size of a JSON response whose URLs are rewritten, 1KiB to 16MiB; a larger one is an `AgentError`. Default
-    /// 1MiB.
+    /// Maximum size of a JSON response whose URLs are rewritten, 1KiB to 16MiB; a larger card or OpenAPI document is an
+    /// `AgentError`, another response passes as it is. With the URLs of the gateway it may have twice that; a longer one is
+    /// an `AgentError`. Default: 1MiB.
     pub max_rewrite: ByteSize,
     /// Maximum size of a request body. Default: `agents.max_streamed_body_size`.
     pub max_body_size: Option<ByteSize>,

@@ -28,29 +28,46 @@ impl UrlPointer {
     }
 }
 
+/// The document would be too long with the URLs of the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RewriteTooLong;
+
 /// Returns the document with the URLs at the pointers as `map` returns them, or `None` if it changes nothing or the
-/// document is no JSON.
+/// document is no JSON. URLs become longer, so the result has a bound of its own.
+///
+/// # Errors
+/// The result is longer than `max_bytes`.
 pub(super) fn rewrite_urls(
     document: &[u8],
     pointers: &[UrlPointer],
+    max_bytes: usize,
     map: &dyn Fn(&str) -> Option<String>,
-) -> Option<Vec<u8>> {
-    let document: &RawValue = serde_json::from_slice(document).ok()?;
+) -> Result<Option<Vec<u8>>, RewriteTooLong> {
+    let Ok(document) = serde_json::from_slice::<&RawValue>(document) else { return Ok(None) };
     let pointers: Vec<&[Box<str>]> = pointers.iter().map(|pointer| &*pointer.0).collect();
-    let mut rewriter = Rewriter { map, output: String::with_capacity(document.get().len() + 64), has_changed: false };
-    rewriter.write(document, &pointers)?;
-    rewriter.has_changed.then(|| rewriter.output.into_bytes())
+    let output = String::with_capacity(document.get().len() + 64);
+    let mut rewriter = Rewriter { map, output, max_bytes, has_changed: false };
+    match rewriter.write(document, &pointers) {
+        _ if rewriter.output.len() > max_bytes => Err(RewriteTooLong),
+        Some(()) if rewriter.has_changed => Ok(Some(rewriter.output.into_bytes())),
+        _ => Ok(None),
+    }
 }
 
 struct Rewriter<'a> {
     map: &'a dyn Fn(&str) -> Option<String>,
     output: String,
+    max_bytes: usize,
     has_changed: bool,
 }
 
 impl Rewriter<'_> {
-    /// Writes a value below which the rest of the pointers leads.
+    /// Writes a value below which the rest of the pointers leads; `None` ends the work, at the latest with the value with
+    /// which the output exceeds its bound.
     fn write(&mut self, value: &RawValue, pointers: &[&[Box<str>]]) -> Option<()> {
+        if self.output.len() > self.max_bytes {
+            return None;
+        }
         let text = value.get();
         match text.as_bytes().first()? {
             b'{' if !pointers.is_empty() => self.write_object(text, pointers),
@@ -149,7 +166,8 @@ mod tests {
     fn rewrite(document: &str, pointers: &[&str]) -> Option<String> {
         let pointers: Vec<UrlPointer> = pointers.iter().map(|text| UrlPointer::compile(text).unwrap()).collect();
         let map = |url: &str| url.strip_prefix("http://agent").map(|rest| format!("https://gate{rest}"));
-        rewrite_urls(document.as_bytes(), &pointers, &map).map(|bytes| String::from_utf8(bytes).unwrap())
+        let rewritten = rewrite_urls(document.as_bytes(), &pointers, 1 << 20, &map).unwrap();
+        rewritten.map(|bytes| String::from_utf8(bytes).unwrap())
     }
 
     #[test]
@@ -168,6 +186,21 @@ mod tests {
             assert_eq!(rewrite(document, &["/url"]), None, "{document}");
         }
         assert_eq!(rewrite(r#"{"url":"http://agent"}"#, &[]), None);
+    }
+
+    #[test]
+    fn the_result_is_bounded_and_the_work_ends_at_the_bound() {
+        let document = serde_json::to_vec(&vec!["http://agent"; 10_000]).unwrap();
+        let pointers = [UrlPointer::compile("/*").unwrap()];
+        let mapped = std::cell::Cell::new(0);
+        let map = |_: &str| {
+            mapped.set(mapped.get() + 1);
+            Some("x".repeat(1_000))
+        };
+        assert_eq!(rewrite_urls(&document, &pointers, 300 << 10, &map), Err(RewriteTooLong));
+        assert!(mapped.get() < 310, "{} URLs were written", mapped.get());
+        let rewritten = rewrite_urls(&document, &pointers, 11 << 20, &map).unwrap();
+        assert_eq!(rewritten.map(|bytes| bytes.len()), Some(10_000 * 1_003 + 1));
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! `X-Forwarded-Proto` and `X-Forwarded-Host`. The entries are read from the right, where the nearest proxy wrote: the
 //! first that is not a trusted proxy is the client, and what stands left of it is the client's own invention.
 
-use http::{HeaderMap, HeaderName, HeaderValue, header, uri::Authority};
+use crate::values::is_host_and_port;
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -16,7 +17,7 @@ pub struct ForwardedClient {
     pub address: IpAddr,
     /// Whether the client used TLS, if the proxy says so.
     pub is_secure: Option<bool>,
-    /// The host that the client requested, if the proxy says so.
+    /// The host that the client requested, if the proxy says so and the host is valid.
     pub host: Option<Box<str>>,
 }
 
@@ -97,8 +98,7 @@ fn parse_proto(text: &str) -> Option<bool> {
 }
 
 fn parse_host(text: &str) -> Option<Box<str>> {
-    let authority: Authority = text.parse().ok()?;
-    (!text.contains('@')).then(|| authority.as_str().into())
+    is_host_and_port(text.as_bytes()).then(|| text.into())
 }
 
 /// Parses a node: an address, in brackets for IPv6, perhaps with a port; `unknown`; or an obfuscated identifier, perhaps

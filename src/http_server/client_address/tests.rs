@@ -256,7 +256,8 @@ fn the_scheme_and_the_host_are_those_of_the_clients_element() {
     let expected =
         ForwardedClient { address: ip("192.0.2.7"), is_secure: Some(true), host: Some("a.example:8443".into()) };
     assert_eq!(client, Some(expected));
-    for host in ["\"user@evil\"", "\"a b\"", "\"a/b\"", "\"\""] {
+    let too_long = format!("\"{}\"", "a".repeat(256));
+    for host in ["\"user@evil\"", "\"a:80@evil\"", "\"a b\"", "\"a/b\"", "\"::1\"", "\"\"", &too_long] {
         assert_eq!(forwarded(&[&format!("for=192.0.2.7;host={host}")]).unwrap().host, None, "{host}");
     }
     assert_eq!(forwarded(&["for=192.0.2.7;proto=gopher"]).unwrap().is_secure, None);

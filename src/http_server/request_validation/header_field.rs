@@ -2,6 +2,7 @@
 //! heads, the fault for an invalid request, and the characters of a token.
 
 use crate::fault::{Fault, FaultCode};
+use crate::values::is_host_and_port;
 use memchr::memchr;
 
 /// Size limits of a request head.
@@ -205,29 +206,10 @@ fn is_underscore_lookalike(name: &[u8]) -> bool {
 
 /// Validates `host[:port]` without user information (RFC 3986 §3.2), the only supported form.
 pub(super) fn validate_authority(text: &[u8]) -> Result<(), Fault> {
-    let (host, port) = match text {
-        [b'[', ..] => {
-            let end = text.iter().position(|b| *b == b']').ok_or_else(invalid_host)?;
-            let address = text.get(1..end).unwrap_or_default();
-            let address = std::str::from_utf8(address).map_err(|_| invalid_host())?;
-            address.parse::<std::net::Ipv6Addr>().map_err(|_| invalid_host())?;
-            (&b"v6"[..], text.get(end + 1..).unwrap_or_default())
-        }
-        _ => text.split_at(text.iter().position(|b| *b == b':').unwrap_or(text.len())),
-    };
-    let is_valid_host =
-        !host.is_empty() && host.iter().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~'));
-    let port = match port {
-        [] => true,
-        [b':', digits @ ..] => {
-            std::str::from_utf8(digits).is_ok_and(|d| d.bytes().all(|b| b.is_ascii_digit()) && d.parse::<u16>().is_ok())
-        }
-        _ => false,
-    };
-    if is_valid_host && port { Ok(()) } else { Err(invalid_host()) }
+    if is_host_and_port(text) { Ok(()) } else { Err(invalid_host()) }
 }
 
 #[cold]
 fn invalid_host() -> Fault {
-    invalid_request("The host is not valid (a name or an IP address, optionally with a port)")
+    invalid_request("The host is not valid (a name or an IP address of at most 255 bytes, optionally with a port)")
 }

@@ -157,6 +157,8 @@ fn missing_repeated_or_invalid_hosts_are_refused() {
         "Host: u@a\r\n",
         "Host: a:b\r\n",
         "Host: a:70000\r\n",
+        "Host: localhost:80@evil\r\n",
+        "Host: ::1\r\n",
         "Host: a:1:2\r\n",
         "Host: a/b\r\n",
         "Host: [::1\r\n",
@@ -296,6 +298,9 @@ fn http2_heads_follow_the_same_rules() {
     assert_eq!(h2(|head| head.set_uri(target_of(super::header_field::MAX_TARGET_BYTES + 1))), 414);
     assert_eq!(h2(|head| head.set_uri("https://a.example/a%2fb".parse().unwrap())), 400);
     assert_eq!(h2(|head| head.set_uri("/a".parse().unwrap())), 400, "no authority");
+    for authority in ["localhost:80@evil", &"a".repeat(256)] {
+        assert_eq!(h2(|head| head.set_uri(format!("https://{authority}/a").parse().unwrap())), 400, "{authority}");
+    }
 }
 
 fn parse_chunked(body: &str) -> Option<bool> {

@@ -162,3 +162,34 @@ async fn a_flood_of_resets_ends_the_connection() {
     client.send(GET).await;
     assert_eq!(client.read_response().await.unwrap().status, 200);
 }
+
+/// Sends `frame` 100,000 times after the preface and an empty SETTINGS; returns whether the server ended the connection.
+async fn flood_ends_connection(server: &TestServer, frame: &[u8]) -> bool {
+    let (mut reader, mut writer) = server.connect().await.0.into_split();
+    let drained = tokio::spawn(async move { while matches!(reader.read(&mut [0; 4096]).await, Ok(1..)) {} });
+    writer.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let frames = frame.repeat(1_000);
+    let mut is_refused = false;
+    for _ in 0..100 {
+        is_refused |= writer.write_all(&frames).await.is_err();
+    }
+    is_refused || timeout(Duration::from_secs(2), drained).await.is_ok()
+}
+
+#[tokio::test]
+async fn floods_of_frames_without_effect_end_the_connection_and_no_other() {
+    let server = start_server(&plain_listener(), ConnectionLimits::default());
+    let other = connect_http2(&server).await;
+    for (name, frame) in [
+        ("WINDOW_UPDATE of no effect to speak of", &b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01"[..]),
+        ("PRIORITY", b"\0\0\x05\x02\0\0\0\0\x01\0\0\0\0\x10"),
+        ("PING with ACK", b"\0\0\x08\x06\x01\0\0\0\x0012345678"),
+        ("PING", b"\0\0\x08\x06\0\0\0\0\x0012345678"),
+        ("an unknown frame", b"\0\0\x01\xc8\0\0\0\0\0x"),
+        ("SETTINGS", b"\0\0\0\x04\0\0\0\0\0"),
+    ] {
+        assert!(flood_ends_connection(&server, frame).await, "{name}");
+    }
+    let mut stream = send_request(&other, "/a", &[], Some(1 << 20)).await;
+    assert_eq!(read_response(&mut stream).await.unwrap().0, 200);
+}

@@ -11,5 +11,6 @@ pub(super) use postgres_tasks::PostgresTaskStore;
 pub(super) use sqlite_tasks::SqliteTaskStore;
 pub(super) use task_sql::{CLIENT_COUNTS, CLIENTS_AND_SIZES, SUMMARIES, TABLES};
 pub use task_store::{
-    ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore, TaskSummary,
+    DueCallback, ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore,
+    TaskSummary,
 };

@@ -2,12 +2,15 @@
 
 use super::{
     task_sql::{
-        CLAIM_CALLBACKS, DELETE_ENDED, DELETE_EXPIRED, DELETE_GATEWAY, DELETE_IDLE_CLIENTS, INCREMENT_CLIENT_COUNT,
+        CLAIM_CALLBACK, DELETE_ENDED, DELETE_EXPIRED, DELETE_GATEWAY, DELETE_IDLE_CLIENTS, INCREMENT_CLIENT_COUNT,
         INCREMENT_COUNT, INSERT_TASK, LOCK_COUNT, RECORD_CALLBACK_ATTEMPT, RECORD_CLIENT_SIZE, RECORD_END, RECORD_SIZE,
-        RECOUNT, RECOUNT_CLIENT, RECOUNT_CLIENTS, SELECT_COUNTS, SELECT_ENDED, SELECT_ENDED_IF_SUFFICIENT,
-        SELECT_EXPIRED, SELECT_LIST, SELECT_ORPHANS, SELECT_RUNNING, SELECT_STATE_COUNTS, SELECT_TASK,
+        RECOUNT, RECOUNT_CLIENT, RECOUNT_CLIENTS, SELECT_COUNTS, SELECT_DUE_CALLBACKS, SELECT_ENDED,
+        SELECT_ENDED_IF_SUFFICIENT, SELECT_EXPIRED, SELECT_LIST, SELECT_ORPHANS, SELECT_RUNNING, SELECT_STATE_COUNTS,
+        SELECT_TASK,
     },
-    task_store::{ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore},
+    task_store::{
+        DueCallback, ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore,
+    },
 };
 use crate::{
     fault::Result,
@@ -211,15 +214,29 @@ impl<E: SqlEngine> TaskStore for E {
         .map(drop)
     }
 
-    async fn claim_due_callbacks(
+    async fn due_callbacks(
         &self,
         now: OffsetDateTime,
-        until: OffsetDateTime,
+        limit_per_client: usize,
         limit: usize,
-    ) -> Result<Vec<StoredTask>> {
-        let values =
-            vec![SqlValue::Number(to_micros(now)), SqlValue::Number(to_micros(until)), SqlValue::Number(to_i64(limit))];
-        Ok(self.run_infallible(vec![statement(CLAIM_CALLBACKS, values)]).await?.tasks)
+    ) -> Result<Vec<DueCallback>> {
+        let values = [to_micros(now), to_i64(limit_per_client), to_i64(limit)].map(SqlValue::Number).into();
+        let due = self.run_infallible(vec![statement(SELECT_DUE_CALLBACKS, values)]).await?.tasks;
+        let callback = |StoredTask { id, owner: client, .. }: StoredTask| {
+            let client = ClientKey::from_database_number(client.parse().unwrap_or_default());
+            DueCallback { task: id, client }
+        };
+        Ok(due.into_iter().map(callback).collect())
+    }
+
+    async fn claim_callback(
+        &self,
+        id: &Arc<str>,
+        now: OffsetDateTime,
+        until: OffsetDateTime,
+    ) -> Result<Option<StoredTask>> {
+        let values = vec![SqlValue::Number(to_micros(now)), SqlValue::Number(to_micros(until)), text_value(id)];
+        Ok(self.run_infallible(vec![statement(CLAIM_CALLBACK, values)]).await?.tasks.pop())
     }
 
     async fn running_on(&self, gateway_id: &str) -> Result<Vec<Arc<str>>> {

@@ -93,9 +93,14 @@ pub(super) const RECORD_CLIENT_SIZE: &str = "update gatepost_task_clients set si
 pub(super) const SELECT_TASK: &str =
     "select id, owner, keeper, open, expires, due, record from gatepost_tasks where id = $1";
 pub(super) const RECORD_CALLBACK_ATTEMPT: &str = "update gatepost_tasks set due = $2, record = $3 where id = $1";
-pub(super) const CLAIM_CALLBACKS: &str = "update gatepost_tasks set due = $2
-    where due <= $1 and id in (select id from gatepost_tasks where due <= $1 order by due limit $3)
+pub(super) const CLAIM_CALLBACK: &str = "update gatepost_tasks set due = $2 where id = $3 and due <= $1
     returning id, owner, keeper, open, expires, due, record";
+/// Returns the tasks whose callback is due, in turn by client. The client stands in place of the owner.
+pub(super) const SELECT_DUE_CALLBACKS: &str = "select id, cast(coalesce(client, 0) as text), cast('' as text),
+    cast(0 as bigint), cast(0 as bigint), due, cast('' as text)
+    from (select id, client, due, row_number() over (partition by client order by due) as place
+        from gatepost_tasks where due <= $1) as ranked
+    where place <= $2 order by place, due limit $3";
 /// Returns the numbers of running tasks, of all tasks and of pending callbacks, as the record of one row.
 pub(super) const SELECT_COUNTS: &str = "select cast('' as text), cast('' as text), cast('' as text),
     cast(0 as bigint), cast(0 as bigint), cast(null as bigint),

@@ -112,6 +112,15 @@ pub struct StoredTask {
     pub summary: Option<TaskSummary>,
 }
 
+/// A task whose callback is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DueCallback {
+    /// Id of the task.
+    pub task: Arc<str>,
+    /// The client that it counts for.
+    pub client: ClientKey,
+}
+
 /// Store of tasks.
 #[async_trait::async_trait]
 pub trait TaskStore: fmt::Debug + Send + Sync {
@@ -159,16 +168,29 @@ pub trait TaskStore: fmt::Debug + Send + Sync {
     /// `Overloaded`.
     async fn record_callback_attempt(&self, task: &StoredTask) -> Result<()>;
 
-    /// Claims at most `limit` tasks whose callback is due at `now`; other gateways do not get them before `until`.
+    /// Returns at most `limit` tasks whose callback is due at `now`, the oldest first, and of each client at most
+    /// `limit_per_client`.
     ///
     /// # Errors
     /// `Overloaded`.
-    async fn claim_due_callbacks(
+    async fn due_callbacks(
         &self,
         now: OffsetDateTime,
-        until: OffsetDateTime,
+        limit_per_client: usize,
         limit: usize,
-    ) -> Result<Vec<StoredTask>>;
+    ) -> Result<Vec<DueCallback>>;
+
+    /// Claims a task whose callback is due at `now`; other gateways do not get it before `until`. `None` if another one
+    /// has it, or its callback is not due any more.
+    ///
+    /// # Errors
+    /// `Overloaded`.
+    async fn claim_callback(
+        &self,
+        id: &Arc<str>,
+        now: OffsetDateTime,
+        until: OffsetDateTime,
+    ) -> Result<Option<StoredTask>>;
 
     /// Returns the ids of the running tasks of the gateway `gateway_id`.
     ///

@@ -20,6 +20,14 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// How many chunks may be ready one after another before the deadline is compared with the clock.
+const MAX_CHUNKS_BETWEEN_CHECKS: u8 = 16;
+/// How many frames of one body may carry nothing, how many of them one poll takes, and how many bytes of framing an
+/// HTTP/1 agent may send without content.
+const MAX_EMPTY_FRAMES: u32 = 10_000;
+const MAX_EMPTY_FRAMES_PER_POLL: u32 = 32;
+const MAX_FRAMING_BYTES: u64 = 64 << 10;
+
 /// The connection that the body comes from.
 pub(super) enum ReplyConnection {
     Http1(Box<PooledConnection>),
@@ -43,6 +51,11 @@ pub(in crate::transport) struct HttpReplyBody {
     /// The deadline of the current chunk; unchanged if waiting is interrupted and resumed.
     chunk_deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
+    /// The chunks that were ready since the deadline was last compared with the clock.
+    unchecked_chunks: u8,
+    empty_frames: u32,
+    /// What the connection had received when the wait for the current chunk began.
+    received_before_chunk: u64,
 }
 
 impl fmt::Debug for HttpReplyBody {
@@ -54,7 +67,17 @@ impl fmt::Debug for HttpReplyBody {
 impl HttpReplyBody {
     /// Each chunk may take the idle timeout, the whole body until `deadline`.
     pub(super) fn new(body: Incoming, source: ReplyConnection, timeouts: UpstreamTimeouts, deadline: Instant) -> Self {
-        Self { body, source, timeouts, deadline, chunk_deadline: None, timer: None }
+        Self {
+            body,
+            source,
+            timeouts,
+            deadline,
+            chunk_deadline: None,
+            timer: None,
+            unchecked_chunks: 0,
+            empty_frames: 0,
+            received_before_chunk: 0,
+        }
     }
 
     pub(in crate::transport) fn length(&self) -> Option<u64> {
@@ -70,11 +93,24 @@ impl HttpReplyBody {
         std::future::poll_fn(|cx| {
             if let Poll::Ready(chunk) = self.poll_chunk(cx) {
                 self.chunk_deadline = None;
-                return Poll::Ready(chunk);
+                return Poll::Ready(self.check_deadline_of_ready_chunk(chunk));
             }
             // Most chunks are ready at once and need no timer.
-            let latest = self.deadline.min(Instant::now() + self.timeouts.idle);
-            let until = *self.chunk_deadline.get_or_insert(latest);
+            let now = Instant::now();
+            let until = match self.chunk_deadline {
+                Some(until) => until,
+                None => {
+                    self.received_before_chunk = self.received_bytes();
+                    *self.chunk_deadline.insert(self.deadline.min(now + self.timeouts.idle))
+                }
+            };
+            // A connection that always has bytes uses up the budget of the task, without which no timer is ready.
+            if now >= until {
+                return Poll::Ready(Some(Err(self.finish_with_timeout(until))));
+            }
+            if self.received_bytes().saturating_sub(self.received_before_chunk) > MAX_FRAMING_BYTES {
+                return Poll::Ready(Some(Err(self.finish_without_content())));
+            }
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
             if timer.deadline() != until {
                 timer.as_mut().reset(until);
@@ -82,6 +118,31 @@ impl HttpReplyBody {
             timer.as_mut().poll(cx).map(|()| Some(Err(self.finish_with_timeout(until))))
         })
         .await
+    }
+
+    /// Compares the deadline with the clock where chunks are ready one after another, so that no timer is polled.
+    fn check_deadline_of_ready_chunk(&mut self, chunk: Option<Result<Bytes, Fault>>) -> Option<Result<Bytes, Fault>> {
+        self.unchecked_chunks += 1;
+        if self.unchecked_chunks < MAX_CHUNKS_BETWEEN_CHECKS {
+            return chunk;
+        }
+        self.unchecked_chunks = 0;
+        let is_late = matches!(chunk, Some(Ok(_))) && Instant::now() >= self.deadline;
+        if is_late { Some(Err(self.finish_with_timeout(self.deadline))) } else { chunk }
+    }
+
+    /// Returns what the connection has received, where only this body is received over it.
+    fn received_bytes(&self) -> u64 {
+        match &self.source {
+            ReplyConnection::Http1(pooled) => pooled.connection.counters.snapshot().1,
+            ReplyConnection::Http2(_) | ReplyConnection::Finished => 0,
+        }
+    }
+
+    #[cold]
+    fn finish_without_content(&mut self) -> Fault {
+        self.source = ReplyConnection::Finished;
+        error_mapping::invalid_response_fault("the body has framing without end and no content")
     }
 
     fn finish_with_timeout(&mut self, until: Instant) -> Fault {
@@ -94,7 +155,16 @@ impl HttpReplyBody {
     }
 
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Fault>>> {
+        let taken_before = self.empty_frames;
         loop {
+            if self.empty_frames > MAX_EMPTY_FRAMES {
+                return Poll::Ready(Some(Err(self.finish_without_content())));
+            }
+            if self.empty_frames - taken_before == MAX_EMPTY_FRAMES_PER_POLL {
+                // The deadline is compared with the clock before the next ones are taken.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let frame = match &mut self.source {
                 ReplyConnection::Finished => return Poll::Ready(None),
                 ReplyConnection::Http2(_) => map_frame_error(ready!(Pin::new(&mut self.body).poll_frame(cx))),
@@ -109,7 +179,7 @@ impl HttpReplyBody {
                 // Trailers are dropped, and empty chunks carry nothing.
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) if !data.is_empty() => return Poll::Ready(Some(Ok(data))),
-                    _ => {}
+                    _ => self.empty_frames += 1,
                 },
             }
         }
