@@ -473,7 +473,7 @@ impl Drop for Call {
         (entry.peer, entry.status, entry.fault, entry.abort_reason) = (self.peer, status, fault, abort_reason);
         (entry.bytes_in, entry.bytes_out) = (self.stats.bytes_in, self.stats.bytes_out);
         (entry.duration, entry.upstream_duration, entry.attempts) =
-            (total, self.stats.upstream_duration, self.stats.attempts);
+            (total, self.stats.upstream_duration, self.stats.attempted());
         if let Some(trace_id) = &trace_id {
             entry.trace_id = std::str::from_utf8(trace_id).unwrap_or_default();
         }

@@ -61,7 +61,7 @@ pub struct AccessLogEntry<'a> {
     pub duration: Duration,
     /// Time that the upstream took, if the call reached it.
     pub upstream_duration: Option<Duration>,
-    /// Number of requests to the upstream.
+    /// Number of tries to reach the upstream.
     pub attempts: u32,
     /// The `User-Agent` of the request.
     pub user_agent: &'a str,
