@@ -431,11 +431,11 @@ impl Drop for Call {
         let total = self.started_at.0.elapsed();
         let operation = self.route.as_ref().map_or(self.is_directory_request.then_some(0), |summary| summary.operation);
         let metrics = self.agent_metrics();
-        let code = fault.map(Fault::code);
         let outcome = CallOutcome {
             operation,
             caller_class: self.caller_class(),
-            code,
+            code: fault.map(Fault::code),
+            blame: fault.map(Fault::blame),
             status,
             duration: total,
             upstream_duration: self.stats.upstream_duration,
