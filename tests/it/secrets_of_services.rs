@@ -134,7 +134,7 @@ impl Services {
                 "application/json",
                 &json!({"error": "invalid_client", "error_description": text}).to_string(),
             ),
-            _ if text.len() % 2 == 0 => http_response(
+            _ if text.len().is_multiple_of(2) => http_response(
                 "401 Unauthorized",
                 "application/json",
                 &json!({"errcode": "M_UNKNOWN_TOKEN", "error": text}).to_string(),
@@ -144,7 +144,7 @@ impl Services {
     }
 }
 
-async fn start(services: &Services, stores: SocketAddr, web: &Agent) -> Gateway {
+async fn start(services: &Services, stores: SocketAddr, web: &Agent, echo: &Agent) -> Gateway {
     let port = ReservedPort::new();
     let (url, issuer) = (format!("http://127.0.0.1:{}", port.number()), format!("http://{}/issuer", web.address));
     let bearer =
@@ -163,7 +163,7 @@ async fn start(services: &Services, stores: SocketAddr, web: &Agent) -> Gateway 
     let mut gate = build
         .env("BROKER_USER", "robot")
         .document(room)
-        .agent("echo", &Agent::echo().await)
+        .agent("echo", echo)
         .section("    pepper: env:PEPPER\n")
         .section(&bearer)
         .section(&admin)
@@ -204,7 +204,8 @@ async fn r131_no_place_shows_a_secret_of_a_service_in_any_spelling() {
     let stores = services.listen().await;
     let answering = services.clone();
     let web = Agent::scripted(move |request: &ReceivedRequest| answering.answer(request)).await;
-    let gate = start(&services, stores, &web).await;
+    let echo = Agent::echo().await;
+    let gate = start(&services, stores, &web, &echo).await;
     eventually("the key is accepted", async || gate.invoke("echo", &json!({})).await.status == 200).await;
     let mut browser = Browser::logged_in(&gate, "team-a").await;
     let url = format!("http://{}", gate.admin_address);
