@@ -38,6 +38,8 @@ pub struct Agent {
     pub authentication: Authentication,
     /// Whether the gateway serves the agent.
     pub status: AgentStatus,
+    /// Whether the agent is inactive because it cannot be reached, and not because someone made it inactive.
+    pub is_unavailable: bool,
     /// The operations, at least one. A document without operations has the implied operation (R14).
     pub operations: Vec<Operation>,
     /// Rate limits that the document declares.
@@ -105,6 +107,7 @@ impl Agent {
             addresses: Arc::default(),
             authentication,
             status,
+            is_unavailable: fields.get("status").and_then(Value::as_str) == Some("unavailable"),
             operations,
             rate_limits: rates,
             accepts_batch: batch,

@@ -75,7 +75,7 @@ fn collect_files(value: &Value, is_listener: bool, files: &mut BTreeSet<(bool, P
             for (name, member) in members {
                 match (name.as_str(), member.as_str()) {
                     ("client_ca", Some(path)) => files.extend([(true, path.into())]),
-                    ("ca" | "database_ca" | "certificate", Some(path)) if !is_listener => {
+                    ("ca" | "ca_file" | "database_ca" | "certificate", Some(path)) if !is_listener => {
                         files.extend([(false, path.into())]);
                     }
                     _ => collect_files(member, is_listener || name == "listeners", files),

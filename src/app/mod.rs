@@ -14,6 +14,7 @@ mod directory_wiring;
 mod doctor_wiring;
 mod document_search;
 mod gateway_admin_state;
+mod huge_pages;
 mod metrics_wiring;
 mod mqtt_bridge_wiring;
 mod operator_listeners;
@@ -92,6 +93,7 @@ pub fn build_runtime() -> anyhow::Result<Runtime> {
 /// # Errors
 /// The gateway cannot start. A problem of the configuration has its position in the file.
 pub fn run(config: &Path, take_over: bool) -> anyhow::Result<()> {
+    huge_pages::disable_huge_pages();
     let config_path = || config.display().to_string();
     let loaded = LoadedConfig::read(config).with_context(config_path)?;
     doctor::log_config_warnings(&loaded, config);

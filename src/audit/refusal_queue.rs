@@ -18,6 +18,10 @@ const MAX_OF_ALL_PER_SECOND: u32 = 50;
 /// The part of `audit.max_size` that the refusals of strangers may have within `audit.retention`, and as much for those of
 /// callers.
 const SHARE_OF_SIZE: u64 = 8;
+/// The part of the bytes of callers that one owner may have: a caller, or all users of an OAuth client.
+const OWNER_SHARE: u64 = 4;
+/// Maximum number of owners whose bytes are counted. An owner beyond has a place when another has its whole share again.
+const MAX_OWNERS: usize = 1_024;
 /// Maximum bytes of either kind in a day.
 const MAX_BYTES_PER_DAY: u64 = 2 << 20;
 /// How long refusals are counted before an entry has their number.
@@ -30,6 +34,7 @@ pub(super) struct RefusalQueue {
     of_second: RefusalsOfSecond,
     of_strangers: ByteBudget,
     of_callers: ByteBudget,
+    of_owners: OwnerBudgets,
     omitted: OmittedRefusals,
 }
 
@@ -40,6 +45,7 @@ impl RefusalQueue {
             waiting: Vec::new(),
             of_second: RefusalsOfSecond::default(),
             of_strangers: budget.clone(),
+            of_owners: OwnerBudgets::new((budget.bytes_per_day / OWNER_SHARE).max(1)),
             of_callers: budget,
             omitted: OmittedRefusals::default(),
         }
@@ -47,12 +53,21 @@ impl RefusalQueue {
 
     /// Adds a refusal, unless it is beyond the budget; returns whether it was added. Others are only counted.
     pub(super) fn add(&mut self, entry: AuditEntry, privacy: &LogPrivacy) -> bool {
-        let budget = if entry.is_of_stranger() { &mut self.of_strangers } else { &mut self.of_callers };
+        let (budget, mut owner) = if entry.is_of_stranger() {
+            (&mut self.of_strangers, None)
+        } else {
+            (&mut self.of_callers, self.of_owners.budget_of(&entry.actor, entry.time))
+        };
         budget.refill(entry.time);
+        let has_bytes = budget.has_bytes() && owner.as_ref().is_none_or(|owner| owner.has_bytes());
         let is_within_budget =
-            self.waiting.len() < MAX_QUEUED && budget.has_bytes() && self.of_second.admit(&entry.actor, entry.time);
+            self.waiting.len() < MAX_QUEUED && has_bytes && self.of_second.admit(&entry.actor, entry.time);
         if is_within_budget {
-            budget.charge(line_bytes(&entry, privacy));
+            let bytes = line_bytes(&entry, privacy);
+            budget.charge(bytes);
+            if let Some(owner) = &mut owner {
+                owner.charge(bytes);
+            }
             self.waiting.push(entry);
         } else {
             self.omitted.add(&entry);
@@ -72,6 +87,40 @@ impl RefusalQueue {
     /// Takes the entry about the refusals that were only counted.
     pub(super) fn take_omitted(&mut self) -> Option<AuditEntry> {
         std::mem::take(&mut self.omitted).into_entry()
+    }
+}
+
+/// The bytes of each owner, so that one of them does not use up those of all callers.
+struct OwnerBudgets {
+    bytes_per_day: u64,
+    by_owner: HashMap<String, ByteBudget>,
+}
+
+impl OwnerBudgets {
+    fn new(bytes_per_day: u64) -> Self {
+        Self { bytes_per_day, by_owner: HashMap::new() }
+    }
+
+    /// Returns the budget of the owner of an actor; `None` where too many owners have used theirs, so that only the budget
+    /// of all counts.
+    fn budget_of(&mut self, actor: &str, now: OffsetDateTime) -> Option<&mut ByteBudget> {
+        // All users of a client count as one.
+        let owner = actor.split_once('|').map_or(actor, |(client, _)| client);
+        if !self.by_owner.contains_key(owner) {
+            if self.by_owner.len() >= MAX_OWNERS {
+                self.by_owner.retain(|_, budget| {
+                    budget.refill(now);
+                    !budget.is_full()
+                });
+            }
+            if self.by_owner.len() >= MAX_OWNERS {
+                return None;
+            }
+            self.by_owner.insert(owner.to_owned(), ByteBudget::new(self.bytes_per_day));
+        }
+        let budget = self.by_owner.get_mut(owner)?;
+        budget.refill(now);
+        Some(budget)
     }
 }
 
@@ -115,6 +164,10 @@ impl ByteBudget {
     /// Returns whether there are bytes for an entry. The last entry may need more than there are.
     const fn has_bytes(&self) -> bool {
         self.available > 0
+    }
+
+    fn is_full(&self) -> bool {
+        self.available >= scaled(self.bytes_per_day, MILLIS_PER_DAY)
     }
 
     fn charge(&mut self, bytes: u64) {

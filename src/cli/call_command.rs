@@ -182,6 +182,7 @@ impl PreparedCall {
             header_mutations,
             instruction: None,
             metrics: None,
+            attempts: None,
             trace: None,
         };
         let admission = CommandLineAdmission { route, deadline };

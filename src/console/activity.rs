@@ -83,6 +83,11 @@ impl Activity {
         self.window.lock().of_agent(label)
     }
 
+    /// Returns the agents that were called, with their calls.
+    pub(super) fn called_agents(&self) -> HashMap<Arc<str>, AgentCalls> {
+        self.window.lock().called_agents()
+    }
+
     /// Returns the agents that failed calls, with their calls.
     pub(super) fn failing_agents(&self) -> HashMap<Arc<str>, AgentCalls> {
         self.window.lock().failing_agents()
@@ -109,6 +114,7 @@ mod tests {
             operation: None,
             caller_class: CallerClass::of_method(AuthenticationMethod::ApiKey),
             code,
+            blame: code.map(|code| code.row().blame),
             status: code.map_or(200, |code| code.row().status),
             duration: Duration::from_millis(7),
             upstream_duration: None,

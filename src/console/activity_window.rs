@@ -186,16 +186,20 @@ impl ActivityWindow {
         activity
     }
 
-    /// Returns the agents that failed calls in the window, with their calls.
-    pub(super) fn failing_agents(&self) -> HashMap<Arc<str>, AgentCalls> {
+    /// Returns the agents that were called in the window, with their calls.
+    pub(super) fn called_agents(&self) -> HashMap<Arc<str>, AgentCalls> {
         let oldest = self.number.saturating_sub(MAX_INTERVALS as u64);
         let sum = |agent: &AgentIntervals| {
             let current = agent.intervals.iter().filter(|interval| interval.number > oldest);
             current.fold(AgentCalls::default(), |sum, interval| sum.plus(interval.calls))
         };
         let called = self.agents.iter().filter(|(_, agent)| !agent.intervals.is_empty());
-        let sums = called.map(|(label, agent)| (label, sum(agent))).filter(|(_, sum)| sum.failures > 0);
-        sums.map(|(label, sum)| (Arc::clone(label), sum)).collect()
+        called.map(|(label, agent)| (Arc::clone(label), sum(agent))).collect()
+    }
+
+    /// Returns the agents that failed calls in the window, with their calls.
+    pub(super) fn failing_agents(&self) -> HashMap<Arc<str>, AgentCalls> {
+        self.called_agents().into_iter().filter(|(_, calls)| calls.failures > 0).collect()
     }
 }
 

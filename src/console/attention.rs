@@ -165,13 +165,19 @@ fn add_agents(list: &mut AttentionList, context: &ConsoleContext) {
             },
         );
     }
-    let failing = most_failing(context.activity.failing_agents());
+    let (made_inactive, others): (HashMap<_, _>, HashMap<_, _>) =
+        context.activity.called_agents().into_iter().partition(|(id, _)| {
+            let agent = snapshot.get(id).map(|route| route.agent());
+            agent.is_some_and(|agent| agent.status == AgentStatus::Inactive && !agent.is_unavailable)
+        });
+    // They take no calls because someone said so, and fail none.
+    for (id, calls) in most_called(made_inactive).iter().take(MAX_ITEMS) {
+        let text = format!(" is inactive, and was called {} times in the last ", count_text(calls.calls));
+        list.add(Notice::Neutral, "inactive", &html! { (agent_link(id)) (text) (window_text()) "." });
+    }
+    let failing = most_failing(others);
     for (id, calls) in failing.iter().take(MAX_ITEMS) {
-        let Some(route) = snapshot.get(id) else { continue };
-        if route.agent().status == AgentStatus::Inactive {
-            // Its document says that it takes no calls, so that it fails none.
-            let text = format!(" is inactive, and was called {} times in the last ", count_text(calls.failures));
-            list.add(Notice::Neutral, "inactive", &html! { (agent_link(id)) (text) (window_text()) "." });
+        if snapshot.get(id).is_none() {
             continue;
         }
         list.add(
@@ -186,9 +192,16 @@ fn add_agents(list: &mut AttentionList, context: &ConsoleContext) {
     list.add_rest(failing.len(), FAILING_AGENTS);
 }
 
-/// Sorts the agents by their failures, the most first.
-fn most_failing(agents: HashMap<Arc<str>, AgentCalls>) -> Vec<(Arc<str>, AgentCalls)> {
+/// Sorts the agents by their calls, the most first.
+fn most_called(agents: HashMap<Arc<str>, AgentCalls>) -> Vec<(Arc<str>, AgentCalls)> {
     let mut agents: Vec<(Arc<str>, AgentCalls)> = agents.into_iter().collect();
+    agents.sort_unstable_by(|(one_id, one), (two_id, two)| two.calls.cmp(&one.calls).then_with(|| one_id.cmp(two_id)));
+    agents
+}
+
+/// Sorts the agents that failed calls by their failures, the most first.
+fn most_failing(agents: HashMap<Arc<str>, AgentCalls>) -> Vec<(Arc<str>, AgentCalls)> {
+    let mut agents: Vec<(Arc<str>, AgentCalls)> = agents.into_iter().filter(|(_, calls)| calls.failures > 0).collect();
     agents.sort_unstable_by(|(one_id, one), (two_id, two)| {
         two.failures.cmp(&one.failures).then_with(|| one_id.cmp(two_id))
     });

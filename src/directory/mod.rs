@@ -125,6 +125,11 @@ impl AgentDirectory {
         card::set_card_security(agent, &self.credentials, card);
     }
 
+    /// Replaces what an agent's own OpenAPI document says of credentials by what callers of the agent need here.
+    pub fn set_openapi_security(&self, agent: &Agent, document: &mut Map<String, Value>) {
+        openapi::set_openapi_security(agent, &self.credentials, document);
+    }
+
     /// Serves a call.
     ///
     /// # Errors

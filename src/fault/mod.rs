@@ -83,6 +83,8 @@ struct FaultInner {
     extra_members: Vec<(Cow<'static, str>, Value)>,
     progress: Option<CallProgress>,
     rule: Option<FaultRule>,
+    /// Who has to change something, where it is not whom the code blames.
+    blame: Option<Blame>,
 }
 
 impl Fault {
@@ -101,6 +103,7 @@ impl Fault {
             extra_members: Vec::new(),
             progress: None,
             rule: None,
+            blame: None,
         }))
     }
 
@@ -191,6 +194,18 @@ impl Fault {
     pub fn with_rule(mut self, rule: FaultRule) -> Self {
         self.0.rule = Some(rule);
         self
+    }
+
+    /// Sets who has to change something for the call to succeed, where it is not whom the code blames.
+    #[must_use]
+    pub fn with_blame(mut self, blame: Blame) -> Self {
+        self.0.blame = Some(blame);
+        self
+    }
+
+    /// Returns who has to change something for the call to succeed.
+    pub fn blame(&self) -> Blame {
+        self.0.blame.unwrap_or(self.code().row().blame)
     }
 
     /// Returns the rule that refuses the call, where the fault knows it.

@@ -431,11 +431,11 @@ impl Drop for Call {
         let total = self.started_at.0.elapsed();
         let operation = self.route.as_ref().map_or(self.is_directory_request.then_some(0), |summary| summary.operation);
         let metrics = self.agent_metrics();
-        let code = fault.map(Fault::code);
         let outcome = CallOutcome {
             operation,
             caller_class: self.caller_class(),
-            code,
+            code: fault.map(Fault::code),
+            blame: fault.map(Fault::blame),
             status,
             duration: total,
             upstream_duration: self.stats.upstream_duration,
@@ -473,7 +473,7 @@ impl Drop for Call {
         (entry.peer, entry.status, entry.fault, entry.abort_reason) = (self.peer, status, fault, abort_reason);
         (entry.bytes_in, entry.bytes_out) = (self.stats.bytes_in, self.stats.bytes_out);
         (entry.duration, entry.upstream_duration, entry.attempts) =
-            (total, self.stats.upstream_duration, self.stats.attempts);
+            (total, self.stats.upstream_duration, self.stats.attempted());
         if let Some(trace_id) = &trace_id {
             entry.trace_id = std::str::from_utf8(trace_id).unwrap_or_default();
         }

@@ -114,6 +114,7 @@ async fn forward_to_agent(
         query: query.forwarded.as_deref(),
         forwarding,
         instruction: None,
+        attempts: exchange.call.stats.attempts(),
         trace: exchange.call.trace_scope(),
     };
     if let CallInput::Batch(items) = input {

@@ -1,7 +1,10 @@
 //! Bytes, durations and attempts of a call.
 
-use crate::telemetry::ShadowDenials;
-use std::time::{Duration, Instant};
+use crate::{telemetry::ShadowDenials, transport::AttemptCount};
+use std::{
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
 
 /// Bytes, durations and attempts of a call.
 #[derive(Debug, Default)]
@@ -9,7 +12,7 @@ pub(super) struct CallStats {
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
     pub(super) upstream_duration: Option<Duration>,
-    pub(super) attempts: u32,
+    attempts: OnceLock<AttemptCount>,
     /// The rules in shadow mode that would have refused the call.
     pub(super) shadow_denials: ShadowDenials,
     /// Time up to the head of the response in which the agent was not waited for.
@@ -19,6 +22,16 @@ pub(super) struct CallStats {
 }
 
 impl CallStats {
+    /// Returns the number of tries to reach the agent, which the transport counts.
+    pub(super) fn attempts(&self) -> &AttemptCount {
+        self.attempts.get_or_init(AttemptCount::default)
+    }
+
+    /// Returns how many tries to reach the agent have begun.
+    pub(super) fn attempted(&self) -> u32 {
+        self.attempts.get().map_or(0, AttemptCount::get)
+    }
+
     /// Returns whether an attempt was made to send the call to the agent.
     pub(super) fn is_sent(&self) -> bool {
         self.gateway_duration.is_some()

@@ -51,7 +51,7 @@ pub use a2a_config::A2aConfig;
 pub use admission::{ShadowRules, may_call};
 pub use api::{
     ApiConfig, ApiHostRule, ApiHosts, ApiPreset, ApiRouteConfig, ApiSessionConfig, OpenApiLocation, OpenApiSource,
-    OpenApiSources, OpenApiSourcesBuilder, api_config_problems, open_routes_beside_restrictions,
+    OpenApiSources, OpenApiSourcesBuilder, OpenRoute, api_config_problems, open_routes_beside_restrictions,
 };
 pub use bridge::MqttBridge;
 pub use caller_connection::CallerConnection;

@@ -18,7 +18,7 @@ use crate::{
     agent::{Agent, AgentEndpoint, AgentStatus, DeclaredFormats, DeclaredMembers, EndpointOrigin, media_types},
     auth::{Authorizer, GrantSet},
     contract::{self, AgentSuspendedChecks, DocumentBudget, DocumentChecks, OperationContract, SchemaLimits},
-    fault::{Fault, FaultCode},
+    fault::{Blame, Fault, FaultCode},
     limit::{self, AgentLimits, CallLimiter},
     registry::{CompileRoute, EndpointRules, EndpointTrust, OnDemandServers},
     telemetry::{AgentMetrics, EndpointCounts, EndpointState, LimitKind, Metrics, ShadowDenials},
@@ -373,12 +373,13 @@ impl Route {
     /// Checks that the agent accepts calls.
     ///
     /// # Errors
-    /// The agent is inactive.
+    /// The agent is inactive. One that was made inactive fails no call: the caller should not call it.
     pub(super) fn ensure_active(&self) -> Result<(), Fault> {
-        match self.agent.status {
-            AgentStatus::Inactive => Err(Fault::new(FaultCode::AgentUnavailable, "The agent is not active")),
-            _ => Ok(()),
+        if self.agent.status != AgentStatus::Inactive {
+            return Ok(());
         }
+        let fault = Fault::new(FaultCode::AgentUnavailable, "The agent is not active");
+        Err(if self.agent.is_unavailable { fault } else { fault.with_blame(Blame::Caller) })
     }
 
     /// Returns the agent's endpoints with the state of their circuit breakers, the agent's own endpoint first.

@@ -176,6 +176,7 @@ impl SubrequestSender<'_> {
             query: None,
             forwarding: HeaderMutations { set: &gateway_headers, ..forwarding },
             instruction,
+            attempts: call.stats.attempts(),
             trace: call.trace_scope(),
         };
         let reply = send_upstream(self.gateway, &admitted, head, RequestBody::from(input)).await;

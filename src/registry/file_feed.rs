@@ -15,7 +15,7 @@ use std::{
     io::{self, ErrorKind, Read},
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 /// A file that was modified more recently than this may be half written.
@@ -24,6 +24,8 @@ const SETTLE_TIME: Duration = Duration::from_millis(150);
 const MAX_DEFERRALS: u8 = 20;
 /// Two writes that are closer than this may have the same modification time on a file system with a coarse clock.
 const CLOCK_GRANULARITY: Duration = Duration::from_secs(2);
+/// How long a folder that seems unchanged is not listed: what a link of the folder points to may change without it.
+const MAX_LISTING_AGE: Duration = Duration::from_secs(10);
 /// Polls in which a file must be missing before it counts as deleted: some editors replace a file in two steps.
 const MISSING_POLLS: u8 = 2;
 
@@ -35,8 +37,17 @@ pub struct FileFeed(FileFeedState);
 struct FileFeedState {
     root: PathBuf,
     files: BTreeMap<PathBuf, TrackedFile>,
+    listing: Option<FolderListing>,
     error: Option<String>,
     polled: bool,
+}
+
+/// The files of the folder, for polls while the folder is unchanged.
+#[derive(Debug)]
+struct FolderListing {
+    stamp: FileStamp,
+    listed_at: Instant,
+    paths: Vec<PathBuf>,
 }
 
 #[derive(Debug, Default)]
@@ -83,8 +94,7 @@ impl FileFeedState {
     fn poll(&mut self) -> PollResult {
         let mut result = PollResult::default();
         let first = !std::mem::replace(&mut self.polled, true);
-        let listing = list_files(&self.root, self.files.contains_key(&self.root))
-            .map_err(|why| format!("{} cannot be read ({why})", self.root.display()));
+        let listing = self.list_files().map_err(|why| format!("{} cannot be read ({why})", self.root.display()));
         let error = listing.as_ref().err().cloned();
         if error != self.error {
             let name = part_name(&self.root);
@@ -112,6 +122,40 @@ impl FileFeedState {
             file.missing_polls < MISSING_POLLS
         });
         result
+    }
+}
+
+impl FileFeedState {
+    /// Lists the files at the path, in order. A missing file that existed before, in a folder that exists, was deleted,
+    /// which is not an error. A folder that is unchanged is not read again.
+    fn list_files(&mut self) -> io::Result<Vec<PathBuf>> {
+        let metadata = match fs::metadata(&self.root) {
+            Ok(metadata) => metadata,
+            Err(why)
+                if why.kind() == ErrorKind::NotFound
+                    && self.files.contains_key(&self.root)
+                    && parent_exists(&self.root) =>
+            {
+                return Ok(Vec::new());
+            }
+            Err(why) => return Err(why),
+        };
+        if !metadata.is_dir() {
+            return Ok(vec![self.root.clone()]);
+        }
+        let stamp = FileStamp::from_metadata(&metadata);
+        let is_current =
+            |listing: &&FolderListing| listing.stamp == stamp && listing.listed_at.elapsed() < MAX_LISTING_AGE;
+        if let Some(listing) = self.listing.as_ref().filter(is_current) {
+            return Ok(listing.paths.clone());
+        }
+        let listed_at = Instant::now();
+        self.listing = None;
+        let paths = list_folder(&self.root)?;
+        if !is_recently_modified(&metadata) {
+            self.listing = Some(FolderListing { stamp, listed_at, paths: paths.clone() });
+        }
+        Ok(paths)
     }
 }
 
@@ -186,19 +230,8 @@ fn read_error(why: &io::Error) -> String {
     format!("the file cannot be read ({why})")
 }
 
-/// Lists the files at `root`, in order. A missing file that `existed` before, in a folder that exists, was deleted,
-/// which is not an error.
-fn list_files(root: &Path, existed: bool) -> io::Result<Vec<PathBuf>> {
-    let metadata = match fs::metadata(root) {
-        Ok(metadata) => metadata,
-        Err(why) if existed && why.kind() == ErrorKind::NotFound && parent_exists(root) => {
-            return Ok(Vec::new());
-        }
-        Err(why) => return Err(why),
-    };
-    if !metadata.is_dir() {
-        return Ok(vec![root.to_owned()]);
-    }
+/// Lists the files of a folder, in order.
+fn list_folder(root: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(root)? {
         let path = entry?.path();
@@ -209,6 +242,12 @@ fn list_files(root: &Path, existed: bool) -> io::Result<Vec<PathBuf>> {
     }
     paths.sort_unstable();
     Ok(paths)
+}
+
+/// Returns whether the file or folder was modified so recently that a later change may leave its stamp as it is.
+fn is_recently_modified(metadata: &Metadata) -> bool {
+    let age = metadata.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+    age.is_none_or(|age| age < CLOCK_GRANULARITY)
 }
 
 fn has_feed_extension(path: &Path) -> bool {
@@ -237,4 +276,44 @@ fn read_regular_file(path: &Path, metadata: &Metadata) -> Result<Bytes, String> 
         return Err(too_large());
     }
     Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_unchanged_is_not_listed_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str| fs::write(folder.path().join(name), "{}").unwrap();
+        let age_folder = || {
+            let long_ago = SystemTime::now() - 2 * CLOCK_GRANULARITY;
+            File::open(folder.path()).unwrap().set_modified(long_ago).unwrap();
+        };
+        write("a.json");
+        let mut state = FileFeed::new(folder.path().to_owned()).0;
+        let names = |paths: Vec<PathBuf>| paths.iter().map(|path| part_name(path).to_string()).collect::<Vec<_>>();
+        assert_eq!(state.list_files().unwrap().len(), 1);
+        assert!(state.listing.is_none(), "a later change may have the same stamp");
+        age_folder();
+        state.list_files().unwrap();
+        let listed_at = state.listing.as_ref().unwrap().listed_at;
+        assert_eq!(state.list_files().unwrap().len(), 1);
+        assert_eq!(state.listing.as_ref().unwrap().listed_at, listed_at);
+        write("b.json");
+        assert_eq!(names(state.list_files().unwrap()).len(), 2);
+        age_folder();
+        state.list_files().unwrap();
+        fs::remove_file(folder.path().join("a.json")).unwrap();
+        let left = names(state.list_files().unwrap());
+        assert!(left.len() == 1 && left[0].ends_with("b.json"), "{left:?}");
+        age_folder();
+        state.list_files().unwrap();
+        // What a link points to may change without the folder.
+        if let Some(listing) = &mut state.listing {
+            listing.listed_at -= MAX_LISTING_AGE;
+            listing.paths.clear();
+        }
+        assert_eq!(state.list_files().unwrap().len(), 1);
+    }
 }

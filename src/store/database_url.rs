@@ -1,6 +1,6 @@
 //! Database URL in the configuration: a URL without a password, or a reference to a secret that holds the whole URL.
 
-use crate::values::{Secret, SecretRef};
+use crate::values::{Secret, SecretRef, register_secret};
 use std::{borrow::Cow, fmt, str::FromStr};
 use tokio_postgres::Config;
 
@@ -21,7 +21,14 @@ impl DatabaseUrl {
     pub fn resolve(&self) -> Result<Secret, String> {
         match self {
             Self::Url(url) => Ok(Secret::new(url.clone())),
-            Self::Secret(secret) => secret.load(),
+            Self::Secret(secret) => secret.load().inspect(|url| {
+                // PostgreSQL also takes the password from the query.
+                let config = parse_url(url.expose()).ok();
+                let password = config.as_ref().and_then(Config::get_password);
+                if let Some(password) = password.and_then(|password| std::str::from_utf8(password).ok()) {
+                    register_secret(password);
+                }
+            }),
         }
     }
 }

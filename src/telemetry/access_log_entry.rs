@@ -61,7 +61,7 @@ pub struct AccessLogEntry<'a> {
     pub duration: Duration,
     /// Time that the upstream took, if the call reached it.
     pub upstream_duration: Option<Duration>,
-    /// Number of requests to the upstream.
+    /// Number of tries to reach the upstream.
     pub attempts: u32,
     /// The `User-Agent` of the request.
     pub user_agent: &'a str,
@@ -127,7 +127,7 @@ impl<'a> AccessLogEntry<'a> {
         members.write_number("status", u64::from(self.status));
         let code_without_fault = if self.abort_reason.is_empty() { "ok" } else { "aborted" };
         members.write_constant("code", self.fault.map_or(code_without_fault, |fault| fault.code().row().name));
-        members.write_constant("blame", self.fault.map_or("", |fault| fault.code().row().blame.as_str()));
+        members.write_constant("blame", self.fault.map_or("", |fault| fault.blame().as_str()));
         members.write_number("bytes_in", self.bytes_in);
         members.write_number("bytes_out", self.bytes_out);
         members.write_millis("duration_ms", self.duration);

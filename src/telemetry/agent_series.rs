@@ -19,8 +19,12 @@ use std::{
     },
 };
 
-/// `ok`, the codes of the fault table, and `aborted`.
-pub(super) const CODE_COUNT: usize = 2 + FaultCode::ALL.len();
+/// `ok`, the codes of the fault table, calls of an agent that was made inactive, and `aborted`.
+pub(super) const CODE_COUNT: usize = 3 + FaultCode::ALL.len();
+pub(super) const OK_INDEX: usize = 0;
+pub(super) const ABORTED_INDEX: usize = CODE_COUNT - 1;
+/// Their code is `AgentUnavailable`, and the caller is to blame.
+pub(super) const INACTIVE_INDEX: usize = CODE_COUNT - 2;
 /// Maximum number of operations per agent with their own counters; further operations share `-`.
 const MAX_OPERATIONS_PER_AGENT: usize = 64;
 pub(super) const UNKNOWN_LABEL: &str = "-";

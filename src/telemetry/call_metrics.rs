@@ -2,14 +2,16 @@
 //! agent holds them, so that a call is counted without a lookup.
 
 use super::{
-    agent_series::{AgentSeries, CODE_COUNT, CallSeries, OperationCounters, UNKNOWN_LABEL, count_at},
+    agent_series::{
+        ABORTED_INDEX, AgentSeries, CallSeries, INACTIVE_INDEX, OK_INDEX, OperationCounters, UNKNOWN_LABEL, count_at,
+    },
     caller_class::CallerClass,
     exemplars::TraceIdHex,
     metric_labels::{AttemptResult, CallBlame, LimitKind, ShadowRule, StatusClass, UpstreamConnection},
 };
 use crate::{
     agent::{Agent, AgentId},
-    fault::FaultCode,
+    fault::{Blame, FaultCode},
 };
 use std::{
     sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
@@ -30,6 +32,8 @@ pub struct CallOutcome {
     pub caller_class: CallerClass,
     /// The code of the fault; `None` for a successful call.
     pub code: Option<FaultCode>,
+    /// Who has to change something; `None` for a successful call.
+    pub blame: Option<Blame>,
     /// The HTTP status; 0 if the caller left before the response.
     pub status: u16,
     /// Time from the first byte received to the last byte sent.
@@ -78,14 +82,13 @@ impl AgentMetrics {
 
     /// Counts one call.
     pub fn record(&self, outcome: &CallOutcome) {
-        self.record_with_code(outcome, outcome.code.map_or(0, |code| 1 + code as usize), CallBlame::None);
+        self.record_with_code(outcome, code_index(outcome, OK_INDEX), CallBlame::None);
     }
 
     /// Counts a call that ended without a complete response, because the caller disconnected or the call was cancelled.
     /// The code is that of the fault, or `aborted` without a fault.
     pub fn record_aborted(&self, outcome: &CallOutcome) {
-        let code_index = outcome.code.map_or(CODE_COUNT - 1, |code| 1 + code as usize);
-        self.record_with_code(outcome, code_index, CallBlame::Aborted);
+        self.record_with_code(outcome, code_index(outcome, ABORTED_INDEX), CallBlame::Aborted);
     }
 
     /// Sets the number of the agent's open circuit breakers.
@@ -173,7 +176,7 @@ impl AgentMetrics {
         if let Some(by_code) = operation.0.get(usize::from(outcome.caller_class.0)) {
             by_code.increment(code_index);
         }
-        let blame = outcome.code.map_or(without_fault, CallBlame::of);
+        let blame = outcome.blame.map_or(without_fault, CallBlame::of);
         let of_blame = series.call_durations.get(blame as usize);
         if let Some(durations) = of_blame.and_then(|classes| classes.get(StatusClass::of(outcome.status) as usize)) {
             durations.observe(outcome.duration, outcome.trace_id.as_ref());
@@ -186,6 +189,14 @@ impl AgentMetrics {
         }
         series.request_bytes.fetch_add(outcome.bytes_in, Relaxed);
         series.response_bytes.fetch_add(outcome.bytes_out, Relaxed);
+    }
+}
+
+/// Returns the index of the counter of a call; `without_fault` for a call without a fault.
+fn code_index(outcome: &CallOutcome, without_fault: usize) -> usize {
+    match (outcome.code, outcome.blame) {
+        (Some(FaultCode::AgentUnavailable), Some(Blame::Caller)) => INACTIVE_INDEX,
+        (code, _) => code.map_or(without_fault, |code| 1 + code as usize),
     }
 }
 

@@ -73,9 +73,9 @@ label! {
 }
 
 impl CallBlame {
-    /// Returns the blame of a code.
-    pub(super) const fn of(code: FaultCode) -> Self {
-        match code.row().blame {
+    /// Returns the label of a blame.
+    pub(super) const fn of(blame: Blame) -> Self {
+        match blame {
             Blame::Caller => Self::Caller,
             Blame::Agent => Self::Agent,
             Blame::Gateway => Self::Gateway,

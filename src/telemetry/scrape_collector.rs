@@ -1,7 +1,7 @@
 //! Prometheus collector of the per-agent metrics. Exposes only series that have been counted.
 
 use super::{
-    agent_series::{AgentSeries, CODE_COUNT, CallSeries},
+    agent_series::{ABORTED_INDEX, AgentSeries, CallSeries, INACTIVE_INDEX},
     exemplars::ExemplarTable,
     metric_labels::{AttemptResult, CallBlame, LimitKind, ShadowRule, StatusClass, UpstreamConnection},
     metric_registration::describe,
@@ -165,10 +165,10 @@ fn collect_calls(calls: &CallSeries, series: &AgentSeries, family: &mut SeriesFa
 
 /// Returns the code with this index, and its blame.
 fn code_labels(index: usize) -> (&'static str, CallBlame) {
-    const ABORTED: usize = CODE_COUNT - 1;
     match (index.checked_sub(1).and_then(|at| FaultCode::ALL.get(at)), index) {
-        (Some(code), _) => (code.row().name, CallBlame::of(*code)),
-        (None, ABORTED) => ("aborted", CallBlame::Aborted),
+        (Some(code), _) => (code.row().name, CallBlame::of(code.row().blame)),
+        (None, INACTIVE_INDEX) => (FaultCode::AgentUnavailable.row().name, CallBlame::Caller),
+        (None, ABORTED_INDEX) => ("aborted", CallBlame::Aborted),
         (None, _) => ("ok", CallBlame::None),
     }
 }

@@ -63,6 +63,7 @@ impl<'a> FailoverCall<'a> {
         let attempt =
             CallAttempt { started: Instant::now(), deadline, streamed, timeouts: *endpoint.transport.timeouts() };
         let record = AttemptRecord::start(request.metrics);
+        request.count_attempt();
         endpoint.transport.call(request, deadline).inspect(move |outcome| {
             upstream.record_outcome(endpoint, attempt, outcome);
             record.finish(outcome);
@@ -151,6 +152,7 @@ pub(super) async fn open_primary_websocket(
     let admitted = endpoint.breaker.admit_call(&upstream.0.breaker_policy);
     admitted.map_err(|retry_after| refused_by_breaker(metrics, retry_after))?;
     let record = AttemptRecord::start(metrics);
+    request.count_attempt();
     let recorded = request.trace.filter(|trace| trace.is_sampled());
     let traced = recorded.and_then(|_| transport.traced_endpoint());
     let span = traced.map(|endpoint| AttemptSpan::start(request.trace, "GET", || endpoint));

@@ -7,6 +7,7 @@
 
 mod admission;
 mod agent_uri_transport;
+mod attempt_count;
 mod attempt_record;
 mod attempt_span;
 mod circuit_breaker;
@@ -41,6 +42,7 @@ mod websocket;
 
 pub use self::http::HttpTarget;
 pub use admission::Admission;
+pub use attempt_count::AttemptCount;
 pub use attempt_span::TracedEndpoint;
 pub use circuit_breaker::BreakerState;
 pub use config::{CircuitBreakerConfig, TransportConfig, UpstreamCredential, UpstreamMqttConfig, UpstreamTlsConfig};

@@ -79,6 +79,7 @@ async fn open_at(
     let in_flight = InFlightGuard::new(&endpoint.breaker);
     let attempt = CallAttempt { started: Instant::now(), deadline, streamed: false, timeouts: target.timeouts };
     let record = AttemptRecord::start(request.metrics);
+    request.count_attempt();
     let span = AttemptSpan::start(request.trace, "GET", || target.traced_endpoint());
     let upgrade = UpgradeRequest {
         path,

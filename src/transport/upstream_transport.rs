@@ -2,6 +2,7 @@
 //! transport takes.
 
 use super::{
+    attempt_count::AttemptCount,
     attempt_span::TracedEndpoint,
     endpoint_probe::{ModelList, ProbeFailure, ProbeRequest, ProbeResult, ReachedEndpoint},
     headers::HeaderMutations,
@@ -114,6 +115,17 @@ pub struct UpstreamCall<'a> {
     pub instruction: Option<&'a str>,
     /// The metrics of the agent, which count tries and connections.
     pub metrics: Option<&'a AgentMetrics>,
+    /// The number of tries that the access log has; `None` for requests of the gateway itself.
+    pub attempts: Option<&'a AttemptCount>,
     /// The span that calls the endpoint. Transports that make requests hand its context to the agent.
     pub trace: Option<&'a SpanScope>,
+}
+
+impl UpstreamCall<'_> {
+    /// Counts a try to reach an endpoint.
+    pub(super) fn count_attempt(&self) {
+        if let Some(attempts) = self.attempts {
+            attempts.increment();
+        }
+    }
 }

@@ -248,6 +248,34 @@ async fn r35_r39_the_status_of_an_agent_decides_the_response() {
 }
 
 #[tokio::test]
+async fn r35_an_agent_that_was_made_inactive_fails_no_call_and_one_that_is_gone_does() {
+    let echo = Agent::echo().await;
+    let with_status = |id: &str, status: &str| {
+        let mut document = echo.document(id);
+        document["status"] = status.into();
+        document
+    };
+    let build = gateway().document(with_status("off", "inactive")).document(with_status("gone", "unavailable"));
+    let gate = build.start().await;
+    for id in ["off", "gone"] {
+        for _ in 0..3 {
+            gate.invoke(id, &json!({})).await.expect_fault(503, "AgentUnavailable");
+        }
+    }
+    let calls = async |id: &str, blame: &str| {
+        let metric = format!("gatepost_calls_total{{agent=\"{id}\",blame=\"{blame}\",code=\"AgentUnavailable\"}}");
+        gate.metric(&metric).await
+    };
+    assert_eq!((calls("off", "caller").await, calls("off", "agent").await), (Some(3.0), None));
+    assert_eq!((calls("gone", "caller").await, calls("gone", "agent").await), (None, Some(3.0)));
+    let lines = gate.access_log(6).await;
+    for (id, blame) in [("off", "caller"), ("gone", "agent")] {
+        let of_agent: Vec<_> = lines.iter().filter(|line| line["agent"] == id).collect();
+        assert!(of_agent.len() == 3 && of_agent.iter().all(|line| line["blame"] == blame), "{lines:#?}");
+    }
+}
+
+#[tokio::test]
 async fn r10_thousands_of_agents_load_and_a_change_of_one_takes_effect() {
     let echo = Agent::echo().await;
     let documents = |extra_id: &str| {

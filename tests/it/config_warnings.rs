@@ -84,6 +84,13 @@ fn check_warns_of_open_patterns_beside_restricted_paths() {
     for harmless in [open("POST", "/**"), open("GET", "/public/**"), open("GET", "/admin/list")] {
         assert_eq!(warnings(folder.path(), &config(&format!("{restricted}{harmless}"))), [""; 0]);
     }
+    let preset = |pattern: &str| {
+        let route = format!("          - {{methods: [GET], path: {pattern}, callers: ['key:admin']}}\n");
+        config(&route).replace("        routes:", "        preset: openai\n        routes:")
+    };
+    let beside_preset = "/files/** is open, and lets spellings of /files/keys pass";
+    expect_warning(folder.path(), &preset("/files/keys"), "line 7: agents.rules[0].api.preset: ", beside_preset);
+    assert_eq!(warnings(folder.path(), &preset("/admin/keys")), [""; 0]);
     let both_restricted = "          - {methods: [GET], path: /**, groups: [staff]}\n";
     assert_eq!(warnings(folder.path(), &config(&format!("{restricted}{both_restricted}"))), [""; 0]);
 }

@@ -98,6 +98,47 @@ async fn r45_with_one_endpoint_unreachable_every_call_is_answered_once_by_anothe
     assert_eq!(gate.metric("gatepost_circuit_breakers_open{agent=\"twin\"}").await, Some(1.0));
 }
 
+/// The access-log entries of calls of the agent that have this number of tries.
+fn entries_with_attempts(lines: &[Value], attempts: u64) -> Vec<&Value> {
+    lines.iter().filter(|line| line["agent"] == "twin" && line["attempts"] == attempts).collect()
+}
+
+#[tokio::test]
+async fn r45_the_access_log_has_the_tries_of_each_call() {
+    let (alive, closed) = (named_agent("alive").await, ClosedPort::new());
+    let document = json!({"id": "twin", "name": "twin", "endpoint": format!("http://{}/invoke", closed.address)});
+    let settings = "        circuit_breaker: {consecutive_failures: 0}\n";
+    let build = gateway().document(document).section(&twin_rule(&[alive.url()], settings));
+    let gate = build.section("tasks: {}\nidempotency: {}\n").start().await;
+    // The endpoint that is called first alternates: of two calls of a kind, one meets the closed port first.
+    let kinds: [(&str, &[(&str, &str)]); 3] =
+        [("plain", &[]), ("keyed", &[("idempotency-key", "k")]), ("task", &[("prefer", "respond-async, wait=10")])];
+    for (kind, headers) in kinds {
+        for number in 0..6 {
+            let call = gate.post("/agents/twin/invoke").header("x-request-id", format!("{kind}-{number}"));
+            let call = headers.iter().fold(call, |call, (name, value)| match *name {
+                "idempotency-key" => call.header(*name, format!("{value}-{number}")),
+                name => call.header(name, *value),
+            });
+            assert_eq!(send(call.json(&json!({}))).await.expect_ok()["from"], "alive", "{kind}");
+        }
+    }
+    // A task has an entry of its own beside that of its request.
+    let lines = gate.access_log(24).await;
+    for kind in ["plain", "keyed", "task"] {
+        let of_kind = |attempts| {
+            let is_of_kind = |line: &&&Value| line.to_string().contains(&format!("\"{kind}-"));
+            entries_with_attempts(&lines, attempts).iter().filter(is_of_kind).count()
+        };
+        let (once, twice) = (of_kind(1), of_kind(2));
+        assert!(twice > 0 && once + twice == 6, "{kind}: {once} with one try, {twice} with two: {lines:#?}");
+    }
+    // A call that no endpoint gets has no tries; a refused one neither.
+    send(gate.request("POST", "/agents/twin/invoke").json(&json!({}))).await.expect_fault(401, "Unauthorized");
+    let lines = gate.access_log(25).await;
+    assert!(lines.iter().any(|line| line["status"] == 401 && line.get("attempts").is_none()), "{lines:#?}");
+}
+
 #[tokio::test]
 async fn r45_a_call_that_may_have_reached_the_agent_is_not_retried_without_a_key() {
     let dying = Agent::with_steps(vec![Step::Close]).await;

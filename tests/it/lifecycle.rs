@@ -416,3 +416,18 @@ async fn heads_that_are_too_large_get_431() {
     send_raw(gate.address(), fits.as_bytes()).await.unwrap().expect_ok();
     assert_eq!(echo.call_count(), 1);
 }
+
+#[tokio::test]
+async fn the_process_uses_no_huge_pages_unless_the_operator_wants_them() {
+    let pages_of = |gate: &Gateway| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", gate.child.id())).unwrap();
+        status.lines().find_map(|line| line.strip_prefix("THP_enabled:")).map(|value| value.trim().to_owned())
+    };
+    let gate = gateway().start().await;
+    // A kernel without the line has no switch.
+    assert!(pages_of(&gate).is_none_or(|value| value == "0"), "{:?}", pages_of(&gate));
+    let own = gateway().env("MIMALLOC_ALLOW_THP", "1").start().await;
+    let of_tests = std::fs::read_to_string("/proc/self/status").unwrap();
+    let inherited = of_tests.lines().find_map(|line| line.strip_prefix("THP_enabled:")).map(|value| value.trim());
+    assert_eq!(pages_of(&own).as_deref(), inherited);
+}

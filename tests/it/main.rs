@@ -72,6 +72,7 @@ mod readme;
 mod readme_claims;
 mod requirements;
 mod resolver;
+mod secrets_of_services;
 mod secrets_walk;
 mod service_manager;
 mod shadow;

@@ -192,18 +192,25 @@ async fn certificates_of_all_kinds_and_handshakes_are_reported() {
         "listeners:\n  - address: 127.0.0.1:0\n    tls: {certificate: s.pem, key: s.key, client_ca: clients.pem}\n";
     let build = gateway()
         .listeners(listeners)
-        .section("agents:\n  sources: [agents.json]\n  defaults:\n    tls: {ca: agents.pem}\n");
+        .section("agents:\n  sources: [agents.json]\n  defaults:\n    tls: {ca: agents.pem}\n")
+        .section("tracing: {endpoint: 'http://127.0.0.1:9', ca_file: traces.pem}\n");
     authority.server(&["localhost"]).write(build.folder(), "s");
-    for name in ["clients.pem", "agents.pem"] {
+    for name in ["clients.pem", "agents.pem", "traces.pem"] {
         std::fs::write(build.folder().join(name), authority.pem()).unwrap();
     }
     let gate = build.start().await;
-    for (kind, name) in [("listener", "127.0.0.1:0"), ("upstream", "agents.pem"), ("issuer", "clients.pem")] {
+    let expected = [
+        ("listener", "127.0.0.1:0"),
+        ("upstream", "agents.pem"),
+        ("upstream", "traces.pem"),
+        ("issuer", "clients.pem"),
+    ];
+    for (kind, name) in expected {
         let metric = format!("gatepost_certificate_expiration_timestamp_seconds{{kind=\"{kind}\",name=\"{name}\"}}");
         eventually(&metric, async || gate.metric(&metric).await.is_some_and(|end| end > unix_now())).await;
     }
     gate.write_file("agents.pem", "no certificate");
-    let upstream = "gatepost_certificate_expiration_timestamp_seconds{kind=\"upstream\"}";
+    let upstream = "gatepost_certificate_expiration_timestamp_seconds{kind=\"upstream\",name=\"agents.pem\"}";
     eventually("an unreadable file has no series", async || gate.metric(upstream).await.is_none()).await;
     send_raw(gate.address(), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await;
     expect_metric(&gate, "gatepost_tls_handshakes_total{listener=\"127.0.0.1:0\",version=\"failed\"}", 1.0).await;

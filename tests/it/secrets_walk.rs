@@ -25,10 +25,10 @@ const SECRETS: [(&str, &str); 8] = [
     ("OTLP_TOKEN", "otlp-c4d5e6f7-08192a3b4c5d6e7f"),
 ];
 
-const FORMS: [&str; 8] = ["plain", "decimal", "base64", "url", "json", "half", "query", "library"];
+pub const FORMS: [&str; 8] = ["plain", "decimal", "base64", "url", "json", "half", "query", "library"];
 
 /// Returns a secret in a spelling, and what must not be found of it.
-fn spell(secret: &str, form: &str) -> (String, Vec<String>) {
+pub fn spell(secret: &str, form: &str) -> (String, Vec<String>) {
     let percent = secret.bytes().fold(String::new(), |mut text, byte| {
         let _ = if byte.is_ascii_alphanumeric() {
             write!(text, "{}", char::from(byte))
@@ -67,7 +67,13 @@ fn spell(secret: &str, form: &str) -> (String, Vec<String>) {
 
 #[track_caller]
 fn assert_absent(place: &str, text: &str) {
-    for (name, secret) in SECRETS {
+    assert_secrets_absent(&SECRETS, place, text);
+}
+
+/// Checks that a text has none of these secrets in any spelling.
+#[track_caller]
+pub fn assert_secrets_absent(secrets: &[(&str, &str)], place: &str, text: &str) {
+    for (name, secret) in secrets {
         for form in FORMS {
             let (_, forbidden) = spell(secret, form);
             for part in forbidden {
@@ -81,7 +87,7 @@ fn assert_absent(place: &str, text: &str) {
 }
 
 /// The answers that repeat `text`, by the member `how` of the input.
-fn repeat(how: &str, text: &str) -> Vec<Step> {
+pub fn repeat(how: &str, text: &str) -> Vec<Step> {
     let body = |value: Value| http_response("500 Internal Server Error", "application/json", &value.to_string());
     let bad = |value: Value| http_response("400 Bad Request", "application/json", &value.to_string());
     let stream = |media: &str, parts: &[String]| {

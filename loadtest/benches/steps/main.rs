@@ -112,6 +112,7 @@ fn bench_telemetry(steps: &mut StepGroup<'_>, fixture: &Fixture) {
         operation: Some(0),
         caller_class: CallerClass::of_method(AuthenticationMethod::ApiKey),
         code: None,
+        blame: None,
         duration: total,
         upstream_duration: Some(total),
         status: 200,

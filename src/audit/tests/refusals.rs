@@ -76,8 +76,26 @@ fn r8_strangers_fill_an_eighth_of_the_log_at_most_and_callers_as_much() {
     // 1 MiB a day, those of the first day at once, and an entry an hour about the others: 4 MiB would come each day.
     let by_strangers = bytes_of_days(&mut queue, days, login);
     assert!((10 << 20..12 << 20).contains(&by_strangers), "{by_strangers}");
-    let by_callers = bytes_of_days(&mut queue, 1, |at| publishing("key:team-a", at));
+    let by_callers = bytes_of_days(&mut queue, 1, |at| publishing(&format!("key:team-{}", at.minute() % 8), at));
     assert!((1 << 20..3 << 20).contains(&by_callers), "{by_callers}");
+}
+
+#[test]
+fn r8_one_publisher_does_not_use_up_the_day_of_all_callers() {
+    let config = AuditConfig {
+        max_size: Some(ByteSize::from_kib(80 << 10)),
+        retention: Some(ConfigDuration::from_secs(10 * 86_400)),
+        ..config(Path::new("audit.log"))
+    };
+    let mut queue = RefusalQueue::new(&config);
+    // A quarter of 1 MiB at once, and as much in the course of the day; the users of a client count as one.
+    let of_client = |at: OffsetDateTime| publishing(&format!("oauth:client|sub=user-{}", at.minute()), at);
+    let by_one = bytes_of_days(&mut queue, 1, of_client);
+    assert!((500 << 10..600 << 10).contains(&by_one), "{by_one}");
+    let privacy = LogPrivacy::new(LoggedCallers::Plain, LoggedAddresses::Full, None).unwrap();
+    let tomorrow = OffsetDateTime::now_utc() + Duration::days(1);
+    assert!(queue.add(publishing("key:team-b", tomorrow), &privacy));
+    assert!(!(0..600).all(|second| queue.add(of_client(tomorrow + Duration::seconds(second)), &privacy)));
 }
 
 #[test]

@@ -5,10 +5,12 @@ mod agent_openapi;
 mod gateway_calls;
 mod gateway_openapi;
 mod operation_info;
+mod own_security;
 mod schema_relocation;
 mod shared_components;
 
 pub(super) use agent_openapi::schema_name;
+pub(super) use own_security::set_openapi_security;
 
 use super::{
     AcceptedCredentials, CallConventions, DirectoryCall, DirectoryConfig, conditional_response::Representation,

@@ -11,6 +11,7 @@ mod hidden_addresses;
 mod hidden_agents;
 mod listing;
 mod openapi;
+mod openapi_security;
 mod publish_requests;
 mod resolving_intents;
 mod searching;

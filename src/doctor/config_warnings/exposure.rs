@@ -5,7 +5,7 @@ use crate::{
     auth::ANONYMOUS,
     config::{AdminConfig, GatewayConfig},
     doctor::finding_codes::FindingCode,
-    gateway::open_routes_beside_restrictions,
+    gateway::{OpenRoute, open_routes_beside_restrictions},
     http_server::ListenerConfig,
 };
 use std::net::IpAddr;
@@ -49,11 +49,21 @@ pub(super) fn exposure_warnings(config: &GatewayConfig) -> Vec<UnlocatedWarning>
             let path_of = |at: usize| {
                 rule.api.as_ref().and_then(|api| api.routes.get(at)).map(|route| &*route.path).unwrap_or_default()
             };
-            let order = if open < restricted { "decides first" } else { "is open" };
+            let (place, pattern, order) = match open {
+                OpenRoute::Own(open) if open < restricted => {
+                    (format!("routes[{open}].path"), path_of(open), "decides first")
+                }
+                OpenRoute::Own(open) => (format!("routes[{open}].path"), path_of(open), "is open"),
+                OpenRoute::OfPreset(pattern) => ("preset".to_owned(), pattern, "is open"),
+            };
+            let cure = match open {
+                OpenRoute::Own(_) => "list the paths that are open, behind the restricted ones",
+                OpenRoute::OfPreset(_) => "list the paths that are open in routes, instead of the preset",
+            };
             warnings.push(UnlocatedWarning::new(FindingCode::RestrictedPathEvaded, format!(
-                "agents.rules[{at}].api.routes[{open}].path: {} {order}, and lets spellings of {} pass that a server may take \
-                 for it, which routes[{restricted}] restricts (list the paths that are open, behind the restricted ones)",
-                path_of(open), path_of(restricted)
+                "agents.rules[{at}].api.{place}: {pattern} {order}, and lets spellings of {} pass that a server may take \
+                 for it, which routes[{restricted}] restricts ({cure})",
+                path_of(restricted)
             )));
         }
     }

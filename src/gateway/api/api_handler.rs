@@ -159,6 +159,7 @@ impl ApiCall {
                 ..exchange.config.header_mutations(&forwarded, &set)
             },
             instruction: None,
+            attempts: exchange.call.stats.attempts(),
             trace: exchange.call.trace_scope(),
         };
         let outgoing = OutgoingRequest { head, input, deadline: admitted.deadline().into_std(), max_body };

@@ -5,7 +5,7 @@ use super::{
     agent_card::{CardRestriction, is_card_path},
     api_target::AgentApi,
     json_url_rewrite::{RewriteTooLong, rewrite_urls},
-    openapi_servers::{is_openapi_path, restrict_servers},
+    openapi_servers::{is_openapi_media_type, is_openapi_path, restrict_servers},
     public_url::public_url,
     url_mapping::UrlMapping,
 };
@@ -110,7 +110,8 @@ impl ApiResponder<'_, '_> {
         }
         // A page that shows the document is none.
         let is_page = media_type.starts_with(b"text/html");
-        if is_openapi_path(path) && !is_page { DocumentKind::OpenApi } else { DocumentKind::Other }
+        let is_openapi = is_openapi_media_type(media_type) || (is_openapi_path(path) && !is_page);
+        if is_openapi { DocumentKind::OpenApi } else { DocumentKind::Other }
     }
 
     /// Whether the body is a document with URLs to rewrite. A compressed one of an A2A agent could be a card.
@@ -135,8 +136,11 @@ impl ApiResponder<'_, '_> {
             let rewritten = rewrite_urls(&document, &api.url_pointers, max_bytes, &|url| mapping.map_absolute(url));
             let mapped = rewritten.map_err(|RewriteTooLong| kind.too_long())?.map_or(document, Bytes::from);
             if kind == DocumentKind::OpenApi {
-                let restricted =
-                    restrict_servers(&mapped, &public).map_err(|_| kind.unreadable("it is no JSON or YAML"))?;
+                let set_security = |document: &mut serde_json::Map<_, _>| {
+                    config.directory.set_openapi_security(&route.agent, document);
+                };
+                let restricted = restrict_servers(&mapped, &public, set_security)
+                    .map_err(|_| kind.unreadable("it is no JSON or YAML"))?;
                 return Ok(restricted.map_or(mapped, Bytes::from));
             }
             if !api.has_card || mapped.is_empty() {

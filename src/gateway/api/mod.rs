@@ -31,4 +31,4 @@ pub(super) use config::protocol_without_api;
 pub use config::{ApiConfig, ApiRouteConfig, ApiSessionConfig};
 pub use openapi::{OpenApiLocation, OpenApiSource, OpenApiSources, OpenApiSourcesBuilder};
 pub use preset::ApiPreset;
-pub use route_table::open_routes_beside_restrictions;
+pub use route_table::{OpenRoute, open_routes_beside_restrictions};

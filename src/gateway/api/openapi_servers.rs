@@ -1,5 +1,6 @@
-//! The servers that an agent's own OpenAPI document names: callers find only the gateway there. A client that is generated
-//! from the document would send its key for the gateway to another server.
+//! The servers and the security schemes that an agent's own OpenAPI document names: callers find only those of the gateway
+//! there. A client that is generated from the document would send its key for the gateway to another server, or in a field
+//! that the gateway does not read.
 
 use crate::{
     net::Url,
@@ -9,22 +10,41 @@ use crate::{
 use serde_json::{Map, Value, json};
 
 /// The last segments of the paths at which frameworks serve the document, without an extension.
-const DOCUMENT_NAMES: [&str; 5] = ["openapi", "swagger", "api-docs", "apidocs", "api-doc"];
+const DOCUMENT_NAMES: [&str; 8] =
+    ["openapi", "swagger", "api-docs", "apidocs", "api-doc", "api_docs", "api-spec", "openapi-spec"];
+/// How other names of documents begin, such as `openapi3.json` and `swagger-v2.yaml`.
+const DOCUMENT_PREFIXES: [&str; 2] = ["openapi", "swagger"];
+
+/// Returns whether a media type is one of OpenAPI documents, such as `application/vnd.oai.openapi+json;version=3.1`.
+pub(super) fn is_openapi_media_type(media_type: &[u8]) -> bool {
+    let media_type = media_type.to_ascii_lowercase();
+    ["application/vnd.oai.openapi", "application/openapi", "application/swagger"]
+        .iter()
+        .any(|beginning| media_type.starts_with(beginning.as_bytes()))
+}
 
 /// Returns whether frameworks serve an OpenAPI document at a path.
 pub(super) fn is_openapi_path(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default().trim_end_matches('/');
     let name = percent_decode(path.rsplit('/').next().unwrap_or_default()).unwrap_or_default().to_ascii_lowercase();
-    let stem = [".json", ".yaml", ".yml"].iter().find_map(|extension| name.strip_suffix(extension)).unwrap_or(&name);
-    DOCUMENT_NAMES.contains(&stem)
+    match [".json", ".yaml", ".yml"].iter().find_map(|extension| name.strip_suffix(extension)) {
+        Some(stem) => {
+            DOCUMENT_NAMES.contains(&stem) || DOCUMENT_PREFIXES.iter().any(|beginning| stem.starts_with(beginning))
+        }
+        None => DOCUMENT_NAMES.contains(&&*name),
+    }
 }
 
-/// Returns an OpenAPI document, as JSON, with the gateway as the only server; `None` for another document. Blocks for long
-/// with a long document.
+/// Returns an OpenAPI document, as JSON, with the gateway as the only server, and with what `set_security` says of
+/// credentials; `None` for another document. Blocks for long with a long document.
 ///
 /// # Errors
 /// The text is neither JSON nor YAML, so that it is not known what it names.
-pub(super) fn restrict_servers(document: &[u8], public: &str) -> Result<Option<Vec<u8>>, String> {
+pub(super) fn restrict_servers(
+    document: &[u8],
+    public: &str,
+    set_security: impl FnOnce(&mut Map<String, Value>),
+) -> Result<Option<Vec<u8>>, String> {
     let mut document = match json::parse(document, json::MAX_DEPTH) {
         Ok(document) => document,
         Err(_) => parse_yaml_value(document)?,
@@ -35,6 +55,7 @@ pub(super) fn restrict_servers(document: &[u8], public: &str) -> Result<Option<V
         return Ok(None);
     }
     members.values_mut().for_each(remove_servers);
+    set_security(members);
     if is_swagger {
         set_swagger_server(members, public);
     } else {
@@ -80,7 +101,7 @@ mod tests {
     const PUBLIC: &str = "https://gate.example:8443/agents/a/api";
 
     fn restrict(document: &str) -> Value {
-        serde_json::from_slice(&restrict_servers(document.as_bytes(), PUBLIC).unwrap().unwrap()).unwrap()
+        serde_json::from_slice(&restrict_servers(document.as_bytes(), PUBLIC, |_| ()).unwrap().unwrap()).unwrap()
     }
 
     #[test]
@@ -109,19 +130,27 @@ mod tests {
 
     #[test]
     fn other_documents_stay_and_what_is_no_document_is_refused() {
-        assert_eq!(restrict_servers(br#"{"servers": [{"url": "https://a"}]}"#, PUBLIC), Ok(None));
-        assert_eq!(restrict_servers(b"[1]", PUBLIC), Ok(None));
-        assert!(restrict_servers(b"\x1f\x8b\x08", PUBLIC).is_err());
+        assert_eq!(restrict_servers(br#"{"servers": [{"url": "https://a"}]}"#, PUBLIC, |_| ()), Ok(None));
+        assert_eq!(restrict_servers(b"[1]", PUBLIC, |_| ()), Ok(None));
+        assert!(restrict_servers(b"\x1f\x8b\x08", PUBLIC, |_| ()).is_err());
     }
 
     #[test]
     fn the_paths_of_documents_are_found_in_any_spelling() {
-        for path in
-            ["/openapi.json", "/v1/openapi.yaml?x=1", "/v3/api-docs", "/Swagger.JSON", "/open%61pi.yml", "/openapi/"]
-        {
+        for path in [
+            "/openapi.json",
+            "/v1/openapi.yaml?x=1",
+            "/v3/api-docs",
+            "/Swagger.JSON",
+            "/open%61pi.yml",
+            "/openapi/",
+            "/openapi3.json",
+            "/spec/swagger-v2.yaml",
+            "/api_docs",
+        ] {
             assert!(is_openapi_path(path), "{path}");
         }
-        for path in ["/", "/openapi.html", "/openapi.json/x", "/users"] {
+        for path in ["/", "/openapi.html", "/openapi.json/x", "/users", "/swagger-ui.css", "/openapi-explorer"] {
             assert!(!is_openapi_path(path), "{path}");
         }
     }

@@ -170,9 +170,18 @@ impl ApiRoute {
     }
 }
 
-/// Returns the numbers of the open routes of an API that let spellings of a restricted path pass, each with the number of
-/// the restricted route. A server may take such a spelling for the restricted path.
-pub fn open_routes_beside_restrictions(config: &ApiConfig) -> Vec<(usize, usize)> {
+/// A route of an API that is open to every caller of the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenRoute {
+    /// One of the operator's, by its number.
+    Own(usize),
+    /// One of the preset's, by its pattern.
+    OfPreset(&'static str),
+}
+
+/// Returns the open routes of an API that let spellings of a restricted path pass, each with the number of the restricted
+/// route. A server may take such a spelling for the restricted path.
+pub fn open_routes_beside_restrictions(config: &ApiConfig) -> Vec<(OpenRoute, usize)> {
     let compile = |route: &ApiRouteConfig| ApiRoute::compile(route).ok();
     let routes: Vec<_> = config.routes.iter().take(MAX_ROUTES).map(compile).collect();
     let restriction_beside = |open: &ApiRoute| {
@@ -183,9 +192,19 @@ pub fn open_routes_beside_restrictions(config: &ApiConfig) -> Vec<(usize, usize)
         };
         routes.iter().position(|route| route.as_ref().is_some_and(is_evaded))
     };
-    let open_routes = routes.iter().enumerate().filter_map(|(at, route)| Some((at, route.as_ref()?)));
-    let beside = |(at, open): (usize, &ApiRoute)| open.is_open().then(|| restriction_beside(open))?.map(|of| (at, of));
-    open_routes.filter_map(beside).collect()
+    let own = routes.iter().enumerate().filter_map(|(at, route)| Some((OpenRoute::Own(at), route.as_ref()?)));
+    let own = own.filter(|(_, route)| route.is_open());
+    let of_preset: Vec<_> = config
+        .preset
+        .into_iter()
+        .flat_map(|preset| preset.routes().routes)
+        .filter_map(|(methods, path)| {
+            let pattern = PathPattern::compile(path).ok()?;
+            Some((OpenRoute::OfPreset(path), ApiRoute::open(methods, pattern)))
+        })
+        .collect();
+    let open = own.chain(of_preset.iter().map(|(name, route)| (*name, route)));
+    open.filter_map(|(name, route)| Some((name, restriction_beside(route)?))).collect()
 }
 
 #[cfg(test)]

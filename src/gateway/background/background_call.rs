@@ -19,7 +19,7 @@ use crate::{
         upstream::{UpstreamHead, UpstreamTarget, gateway_headers, send_upstream, set_json_headers},
     },
     trace::SpanScope,
-    transport::{Admission as _, BodyPrefix, RequestBody, UpstreamReply},
+    transport::{Admission as _, AttemptCount, BodyPrefix, RequestBody, UpstreamReply},
 };
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -41,6 +41,8 @@ pub(in crate::gateway) struct BackgroundCall {
     query: Option<String>,
     /// The gateway's URL, as the caller knows it.
     base_url: String,
+    /// The number of tries that the access-log entry of the call has.
+    pub(in crate::gateway) attempts: AttemptCount,
     /// The span below which the call to the agent is recorded.
     pub(in crate::gateway) trace: Option<SpanScope>,
     /// The input; whole, or a batch.
@@ -81,6 +83,7 @@ impl BackgroundCall {
             call_id: exchange.call.id().to_owned(),
             query: query.forwarded,
             base_url: exchange.base_url(),
+            attempts: exchange.call.stats.attempts().clone(),
             trace: exchange.call.trace_scope().cloned(),
             input,
         }
@@ -140,6 +143,7 @@ impl BackgroundCall {
             query: self.query.as_deref(),
             forwarding,
             instruction: None,
+            attempts: &self.attempts,
             trace: self.trace.as_ref(),
         };
         match input {

@@ -77,6 +77,7 @@ pub(super) fn preview_outgoing_call(outgoing: &OutgoingCall<'_>, config: &Config
         },
         instruction: None,
         metrics: None,
+        attempts: None,
         trace: None,
     };
     let (upstream, deadline) = (&call.route.upstream, outgoing.deadline.into());

@@ -124,6 +124,7 @@ impl CompletionResponder {
             query: None,
             forwarding: exchange.config.header_mutations(&forwarded, &set),
             instruction: None,
+            attempts: exchange.call.stats.attempts(),
             trace: exchange.call.trace_scope(),
         };
         let max_body = BodyBound::of_streamed(admitted.agent_route(), exchange.config.max_streamed_body_size);

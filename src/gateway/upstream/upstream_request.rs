@@ -20,7 +20,7 @@ use crate::{
     limit::{LatencySample, SampleOutcome},
     telemetry::redact,
     trace::{ActiveSpan, SpanKind, SpanScope, semantic_conventions as names},
-    transport::{Admission as _, HeaderMutations, RequestBody, UpstreamCall, UpstreamReply},
+    transport::{Admission as _, AttemptCount, HeaderMutations, RequestBody, UpstreamCall, UpstreamReply},
     values::{FailureUnit, contains_known_secret},
 };
 use futures_util::{FutureExt, future::Either};
@@ -94,6 +94,8 @@ pub(in crate::gateway) struct UpstreamHead<'a> {
     pub(in crate::gateway) forwarding: HeaderMutations<'a>,
     /// The instruction, if it is not a part of the input.
     pub(in crate::gateway) instruction: Option<&'a str>,
+    /// The number of tries that the access log has.
+    pub(in crate::gateway) attempts: &'a AttemptCount,
     /// The span below which the call to the agent is recorded.
     pub(in crate::gateway) trace: Option<&'a SpanScope>,
 }
@@ -115,7 +117,7 @@ pub(in crate::gateway) fn send_upstream<'a>(
     upstream_head: UpstreamHead<'a>,
     body: RequestBody,
 ) -> impl Future<Output = Result<UpstreamReply>> + Send + 'a {
-    let UpstreamHead { call_id: id, target, headers, query, forwarding, instruction, trace } = upstream_head;
+    let UpstreamHead { call_id: id, target, headers, query, forwarding, instruction, attempts, trace } = upstream_head;
     let header_mutations = HeaderMutations { caller_headers: admitted.caller_headers(), ..forwarding };
     let (operation, method, path) = match target {
         UpstreamTarget::Operation => {
@@ -135,6 +137,7 @@ pub(in crate::gateway) fn send_upstream<'a>(
         header_mutations,
         instruction,
         metrics: Some(&admitted.agent_route().metrics),
+        attempts: Some(attempts),
         trace: None,
     };
     // Requests of an API have no common latency.

@@ -158,6 +158,7 @@ async fn open_agent_socket(
         header_mutations,
         instruction: None,
         metrics: Some(&admitted.agent_route().metrics),
+        attempts: Some(exchange.call.stats.attempts()),
         trace: exchange.call.trace_scope(),
     };
     tokio::select! {

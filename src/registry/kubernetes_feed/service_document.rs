@@ -99,7 +99,7 @@ impl DocumentBuilder {
         let family = service.spec.ip_families.first().map(String::as_str);
         let ready = ReadyEndpoints::select(slices, port, family, self.zone.as_deref());
         if !ready.any {
-            members.insert("status".to_owned(), "inactive".into());
+            members.insert("status".to_owned(), "unavailable".into());
         }
         let text = Value::Object(members).to_string();
         let document = RawDocument::new(sha256(text.as_bytes()), document_parser::document_body(text.into()));

@@ -89,6 +89,6 @@ pub(super) fn build_document(mut fields: Map<String, Value>, id: &str, broker: &
     // The endpoint follows from the topic (R107): a message cannot send callers elsewhere.
     fields.insert("endpoint".to_owned(), format!("{broker}/control/agents/{id}/input").into());
     fields.insert("id".to_owned(), id.into());
-    fields.insert("status".to_owned(), if available { "active" } else { "inactive" }.into());
+    fields.insert("status".to_owned(), if available { "active" } else { "unavailable" }.into());
     Value::Object(fields).to_string().into()
 }

@@ -28,6 +28,7 @@ fn outcome(operation: Option<usize>, code: Option<FaultCode>) -> CallOutcome {
         operation,
         caller_class: KEY,
         code,
+        blame: code.map(|code| code.row().blame),
         status: code.map_or(200, |code| code.row().status),
         duration: Duration::from_millis(7),
         upstream_duration: Some(Duration::from_millis(5)),

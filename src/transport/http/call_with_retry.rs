@@ -66,7 +66,7 @@ pub(in crate::transport) async fn call_with_retry(
     request: UpstreamCall<'_>,
     deadline: Instant,
 ) -> Result<UpstreamReply, Fault> {
-    let UpstreamCall { method, path, query, headers, body, header_mutations, metrics, trace, .. } = request;
+    let UpstreamCall { method, path, query, headers, body, header_mutations, metrics, attempts, trace, .. } = request;
     let mut span = start_span(trace, target, &method);
     let exchange = HttpExchange { target, method, path, query, headers, header_mutations, deadline };
     let (copy, progress) = match &body {
@@ -101,6 +101,9 @@ pub(in crate::transport) async fn call_with_retry(
     if let Some(metrics) = metrics {
         metrics.record_attempt(AttemptResult::Reset);
         metrics.record_retry();
+    }
+    if let Some(attempts) = attempts {
+        attempts.increment();
     }
     span = start_span(trace, target, &exchange.method);
     span.set_number(names::HTTP_REQUEST_RESEND_COUNT, 1);

@@ -120,6 +120,7 @@ pub(in crate::transport) async fn send_probe(
         header_mutations: HeaderMutations::default(),
         instruction: None,
         metrics: None,
+        attempts: None,
         trace: None,
     };
     let began = Instant::now();

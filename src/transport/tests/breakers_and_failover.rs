@@ -155,6 +155,7 @@ async fn opening_a_websocket_does_not_use_up_the_probe_of_an_agent_without_one()
         header_mutations,
         instruction: None,
         metrics: None,
+        attempts: None,
         trace: None,
     };
     assert!(upstream.client.open_websocket(&admitted, request).await.unwrap().is_none());
@@ -204,6 +205,7 @@ async fn a_caller_with_a_short_deadline_or_that_leaves_or_sends_slowly_never_ope
             header_mutations,
             instruction: None,
             metrics: None,
+            attempts: None,
             trace: None,
         };
         assert_fault(upstream.client.call(&admitted, request).await, 504, "Timeout");
@@ -366,6 +368,7 @@ async fn r76_a_session_stays_at_one_endpoint_and_moves_only_when_the_endpoint_is
             header_mutations,
             instruction: None,
             metrics: None,
+            attempts: None,
             trace: None,
         };
         answering_agent(

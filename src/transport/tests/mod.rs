@@ -138,6 +138,7 @@ impl TestUpstream {
             header_mutations,
             instruction,
             metrics: None,
+            attempts: None,
             trace: None,
         };
         self.client.call(&admitted, request).await

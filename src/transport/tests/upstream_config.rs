@@ -135,6 +135,7 @@ async fn the_endpoints_path_is_used_unless_the_call_has_its_own() {
         header_mutations,
         instruction: None,
         metrics: None,
+        attempts: None,
         trace: None,
     };
     assert_eq!(

@@ -109,7 +109,7 @@ async fn r118_r119_a_last_will_makes_the_agent_inactive_at_once() {
         observer.poll_until("the agent becomes active", |observer| observer.status_of(&id) == "active").await;
         let killed_at = Instant::now();
         player.kill();
-        observer.poll_until("the agent becomes inactive", |observer| observer.status_of(&id) == "inactive").await;
+        observer.poll_until("the agent becomes inactive", |observer| observer.status_of(&id) == "unavailable").await;
         delays.push(killed_at.elapsed());
         assert_eq!(observer.agents[&id]["description"], json!("Plans things"), "the document changed");
     }
@@ -124,7 +124,7 @@ async fn r119_an_agent_that_stops_cleanly_is_inactive_until_it_returns() {
     let player = broker.connect_agent("a").await;
     observer.poll_until("the agent becomes active", |observer| observer.status_of("a") == "active").await;
     player.publish_status("unavailable").await;
-    observer.poll_until("the agent becomes inactive", |observer| observer.status_of("a") == "inactive").await;
+    observer.poll_until("the agent becomes inactive", |observer| observer.status_of("a") == "unavailable").await;
     player.publish_status("available").await;
     observer.poll_until("the agent becomes active again", |observer| observer.status_of("a") == "active").await;
 }
@@ -143,7 +143,7 @@ async fn an_agent_that_flaps_ends_with_its_last_status() {
     }
     observer
         .poll_until("both agents have their last status", |observer| {
-            observer.status_of("a") == "active" && observer.status_of("b") == "inactive"
+            observer.status_of("a") == "active" && observer.status_of("b") == "unavailable"
         })
         .await;
 }
@@ -239,7 +239,7 @@ async fn r109_topics_without_a_leading_slash_are_read() {
     let mut observer = FeedObserver::for_broker(&broker);
     observer.poll_until("the agent is found", |observer| observer.status_of("a") == "active").await;
     broker.publish(&status_topic("a"), status_payload("a", "unavailable").to_string(), true).await;
-    observer.poll_until("both topics are the same agent", |observer| observer.status_of("a") == "inactive").await;
+    observer.poll_until("both topics are the same agent", |observer| observer.status_of("a") == "unavailable").await;
     assert_eq!(observer.agents.len(), 1);
 }
 

@@ -103,6 +103,7 @@ async fn open_tunnel(
         },
         instruction: None,
         metrics: Some(&admitted.agent_route().metrics),
+        attempts: Some(exchange.call.stats.attempts()),
         trace: exchange.call.trace_scope(),
     };
     let outcome = tokio::select! {

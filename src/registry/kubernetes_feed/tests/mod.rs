@@ -153,7 +153,7 @@ fn a_service_without_a_document_gets_a_minimal_one_and_is_inactive_without_an_en
     let minimal = json!({"id": "planner", "name": "planner", "endpoint": "http://planner.agents.svc:8080/"});
     assert_eq!(document_of(one_port(), json!({})).unwrap(), minimal);
     let DocumentBody::Text(text) = build(&objects(one_port(), json!({}), &[])).body else { panic!("invalid") };
-    assert_eq!(serde_json::from_slice::<Value>(&text).unwrap()["status"], "inactive");
+    assert_eq!(serde_json::from_slice::<Value>(&text).unwrap()["status"], "unavailable");
 }
 
 #[test]

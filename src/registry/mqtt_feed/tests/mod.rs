@@ -16,7 +16,7 @@ fn status_payload(id: &str, status: &str) -> Value {
     json!({"agent_id": id, "status": status, "timestamp": "2026-11-22T03:00:00Z"})
 }
 
-/// Returns the update of each part: `active`, `inactive`, `broken: why`, `kept: why`, `steady` or `gone`.
+/// Returns the update of each part: `active`, `unavailable`, `broken: why`, `kept: why`, `steady` or `gone`.
 fn updates(result: &PollResult) -> BTreeMap<String, String> {
     let part = |part: &crate::registry::FeedPart| (part.name.to_string(), describe_update(&part.update));
     result.parts.iter().map(part).collect()

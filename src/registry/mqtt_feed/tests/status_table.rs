@@ -51,12 +51,12 @@ async fn r134_retained_statuses_are_the_directory() {
     let table = connected_table(10).await;
     receive_status(&table, "a", "available");
     receive_status(&table, "b", "unavailable");
-    assert_updates(&poll_and_acknowledge(&table), &[("a", "active"), ("b", "inactive")]);
+    assert_updates(&poll_and_acknowledge(&table), &[("a", "active"), ("b", "unavailable")]);
     assert_updates(&poll_and_acknowledge(&table), &[]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn r119_an_unavailable_agent_keeps_its_document_and_is_inactive() {
+async fn r119_an_unavailable_agent_keeps_its_document() {
     let table = connected_table(10).await;
     let mut payload = status_payload("a", "available");
     payload["capabilities"] = json!(["plan"]);
@@ -64,7 +64,7 @@ async fn r119_an_unavailable_agent_keeps_its_document_and_is_inactive() {
     poll_and_acknowledge(&table);
     receive_status(&table, "a", "unavailable");
     let result = poll_and_acknowledge(&table);
-    assert_updates(&result, &[("a", "inactive")]);
+    assert_updates(&result, &[("a", "unavailable")]);
     let PartUpdate::Replaced(documents) = &result.parts[0].update else { panic!() };
     let DocumentBody::Text(text) = &documents[0].body else { panic!() };
     assert_eq!(serde_json::from_slice::<Value>(text).unwrap()["capabilities"], json!(["plan"]));
@@ -78,7 +78,7 @@ async fn r118_the_last_status_to_arrive_counts_whatever_its_timestamp() {
     receive(&table, "a", br#"{"agent_id":"a","status":"available","timestamp":"2030-01-01T00:00:00Z"}"#);
     poll_and_acknowledge(&table);
     receive(&table, "a", br#"{"agent_id":"a","status":"unavailable","timestamp":"2020-01-01T00:00:00Z"}"#);
-    assert_updates(&poll_and_acknowledge(&table), &[("a", "inactive")]);
+    assert_updates(&poll_and_acknowledge(&table), &[("a", "unavailable")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +97,7 @@ async fn flapping_between_two_polls_is_one_update() {
         receive_status(&table, "a", "available");
         receive_status(&table, "a", "unavailable");
     }
-    assert_updates(&poll_and_acknowledge(&table), &[("a", "inactive")]);
+    assert_updates(&poll_and_acknowledge(&table), &[("a", "unavailable")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -192,7 +192,7 @@ async fn updates_during_a_poll_are_delivered_by_the_next_poll() {
     let _ = table.take_report();
     receive_status(&table, "a", "unavailable");
     table.acknowledge();
-    assert_updates(&poll_and_acknowledge(&table), &[("a", "inactive")]);
+    assert_updates(&poll_and_acknowledge(&table), &[("a", "unavailable")]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,7 +270,7 @@ async fn agents_beyond_the_maximum_are_rejected_and_the_others_stay() {
     assert_eq!(result.parts.len(), 4);
     receive_status(&table, "g", "available");
     receive_status(&table, "a", "unavailable");
-    assert_updates(&poll_and_acknowledge(&table), &[("a", "inactive")]);
+    assert_updates(&poll_and_acknowledge(&table), &[("a", "unavailable")]);
     reconnect(&table);
     for id in ["a", "b"] {
         receive_status(&table, id, "available");
@@ -343,9 +343,9 @@ async fn discarded_updates_are_reported_again_with_removals() {
     poll_and_acknowledge(&table);
     receive_status(&table, "c", "unavailable");
     receive(&table, "b", b"");
-    assert_updates(&table.take_report(), &[("b", "gone"), ("c", "inactive")]);
+    assert_updates(&table.take_report(), &[("b", "gone"), ("c", "unavailable")]);
     table.discard_report();
-    assert_updates(&poll_and_acknowledge(&table), &[("a", "active"), ("b", "gone"), ("c", "inactive")]);
+    assert_updates(&poll_and_acknowledge(&table), &[("a", "active"), ("b", "gone"), ("c", "unavailable")]);
     assert_updates(&poll_and_acknowledge(&table), &[]);
 }
 

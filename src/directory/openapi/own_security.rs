@@ -1,0 +1,76 @@
+//! What an agent's own OpenAPI document says of credentials, as callers of the gateway find it: the gateway's schemes. A
+//! client that is generated from the document sends its credential for the gateway as the gateway wants it.
+
+use super::shared_components::{security_components, with_anonymous};
+use crate::{
+    agent::{Agent, AuthenticationMethod},
+    directory::AcceptedCredentials,
+};
+use serde_json::{Map, Value, json};
+
+/// Replaces the schemes of an OpenAPI document, 2.0 or 3, and what its operations require, by what callers of the agent
+/// need at the gateway.
+pub(in crate::directory) fn set_openapi_security(
+    agent: &Agent,
+    credentials: &AcceptedCredentials,
+    document: &mut Map<String, Value>,
+) {
+    let methods = credentials.accepted_methods(Some(agent));
+    let (schemes, security) = security_components(credentials, &methods, &agent.authentication.scopes);
+    let is_open = agent.authentication.method == AuthenticationMethod::Anonymous;
+    let security = if is_open { with_anonymous(&security) } else { security };
+    let is_swagger = document.contains_key("swagger");
+    // Descriptions of types may have members of this name.
+    for name in ["paths", "webhooks"] {
+        document.get_mut(name).into_iter().for_each(remove_requirements);
+    }
+    for name in ["security", "securityDefinitions"] {
+        document.remove(name);
+    }
+    if let Some(components) = document.get_mut("components").and_then(Value::as_object_mut) {
+        components.remove("securitySchemes");
+        for name in ["pathItems", "callbacks"] {
+            components.get_mut(name).into_iter().for_each(remove_requirements);
+        }
+    }
+    if methods.is_empty() {
+        return;
+    }
+    document.insert("security".to_owned(), security);
+    if is_swagger {
+        document.insert("securityDefinitions".to_owned(), swagger_schemes(&schemes));
+        return;
+    }
+    let components = document.entry("components").or_insert_with(|| json!({}));
+    if !components.is_object() {
+        *components = json!({});
+    }
+    if let Some(components) = components.as_object_mut() {
+        components.insert("securitySchemes".to_owned(), schemes);
+    }
+}
+
+/// Removes the requirements of operations: lists of objects whose members are lists of scopes.
+fn remove_requirements(value: &mut Value) {
+    let is_requirement = |value: &Value| value.as_object().is_some_and(|names| names.values().all(Value::is_array));
+    match value {
+        Value::Object(members) => {
+            members.retain(|name, value| {
+                name != "security" || !value.as_array().is_some_and(|list| list.iter().all(is_requirement))
+            });
+            members.values_mut().for_each(remove_requirements);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_requirements),
+        _ => {}
+    }
+}
+
+/// Returns the schemes in the form of 2.0, which has no bearer tokens and no certificates.
+fn swagger_schemes(schemes: &Value) -> Value {
+    let of_scheme = |scheme: &Value| match scheme["type"].as_str() {
+        Some("apiKey") => scheme.clone(),
+        _ => json!({"type": "apiKey", "in": "header", "name": "Authorization"}),
+    };
+    let schemes = schemes.as_object().into_iter().flatten();
+    schemes.map(|(name, scheme)| (name.clone(), of_scheme(scheme))).collect::<Map<_, _>>().into()
+}
