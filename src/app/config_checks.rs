@@ -60,6 +60,11 @@ fn check_operators(file: &GatewayConfig) -> Vec<String> {
             "login.issuer: auth.bearer accepts no token of this issuer (list it in auth.bearer.issuers)".to_owned(),
         );
     }
+    // `check` and `doctor` start no admin listener, and remove only secrets that were loaded from what they print.
+    let client_secret = access.login.as_ref().and_then(|login| login.client_secret.as_ref());
+    if let Some(why) = client_secret.and_then(|secret| secret.load().err()) {
+        problems.push(format!("login.client_secret: {why}"));
+    }
     problems
 }
 
