@@ -27,7 +27,7 @@ use std::time::{Duration, SystemTime};
 
 /// The gateway's allocator, so that allocations cost here what they cost in the gateway.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: allocator::Allocator = allocator::Allocator;
 
 type StepGroup<'a> = BenchmarkGroup<'a, WallTime>;
 
