@@ -1,8 +1,8 @@
 //! mimalloc as the allocator of the gateway.
 //!
 //! The crate `mimalloc` asks for each block with its alignment. That path looks for a block that happens to be aligned,
-//! and takes a larger one than necessary if there is none, although mimalloc aligns the blocks of [`MAX_ALIGN`] bytes
-//! and more to [`MAX_ALIGN`], and smaller ones to eight bytes. This allocator names an alignment only beyond that.
+//! and takes a larger one than necessary if there is none, although mimalloc aligns blocks of 16 bytes and more to 16
+//! bytes, and smaller ones to eight. This allocator names an alignment only beyond that.
 
 use libmimalloc_sys::{
     mi_free, mi_malloc, mi_malloc_aligned, mi_realloc, mi_realloc_aligned, mi_zalloc, mi_zalloc_aligned,
