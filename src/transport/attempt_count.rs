@@ -1,14 +1,10 @@
 //! How many tries a call takes.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU32, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// The number of tries to reach an endpoint of the agent in one call. Clones share the number, because a background
-/// call may outlive the request whose access-log entry has it.
-#[derive(Clone, Debug, Default)]
-pub struct AttemptCount(Arc<AtomicU32>);
+/// The number of tries to reach an endpoint of the agent in one call.
+#[derive(Debug, Default)]
+pub struct AttemptCount(AtomicU32);
 
 impl AttemptCount {
     /// Counts a try that begins.

@@ -42,7 +42,7 @@ pub(in crate::gateway) struct BackgroundCall {
     /// The gateway's URL, as the caller knows it.
     base_url: String,
     /// The number of tries that the access-log entry of the call has.
-    pub(in crate::gateway) attempts: AttemptCount,
+    pub(in crate::gateway) attempts: Arc<AttemptCount>,
     /// The span below which the call to the agent is recorded.
     pub(in crate::gateway) trace: Option<SpanScope>,
     /// The input; whole, or a batch.
@@ -83,7 +83,7 @@ impl BackgroundCall {
             call_id: exchange.call.id().to_owned(),
             query: query.forwarded,
             base_url: exchange.base_url(),
-            attempts: exchange.call.stats.attempts().clone(),
+            attempts: exchange.call.stats.background_attempts(),
             trace: exchange.call.trace_scope().cloned(),
             input,
         }

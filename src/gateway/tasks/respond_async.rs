@@ -92,7 +92,7 @@ pub(in crate::gateway) async fn respond_with_task(
     let record = exchange.call.background_record();
     // The task may outlive the call, and has a span of its own below it.
     background.trace = record.trace_scope().cloned();
-    background.attempts = record.stats.attempts().clone();
+    background.attempts = record.stats.background_attempts();
     tokio::spawn(run_task(Arc::clone(&manager), Arc::clone(&task), background, record));
     let mut response = accepted_response(&manager, &task, preferences);
     // R68, in the 202 and in the result.
