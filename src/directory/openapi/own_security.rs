@@ -20,7 +20,6 @@ pub(in crate::directory) fn set_openapi_security(
     let is_open = agent.authentication.method == AuthenticationMethod::Anonymous;
     let security = if is_open { with_anonymous(&security) } else { security };
     let is_swagger = document.contains_key("swagger");
-    // Descriptions of types may have members of this name.
     for name in ["paths", "webhooks"] {
         document.get_mut(name).into_iter().for_each(remove_requirements);
     }
@@ -29,9 +28,8 @@ pub(in crate::directory) fn set_openapi_security(
     }
     if let Some(components) = document.get_mut("components").and_then(Value::as_object_mut) {
         components.remove("securitySchemes");
-        for name in ["pathItems", "callbacks"] {
-            components.get_mut(name).into_iter().for_each(remove_requirements);
-        }
+        components.get_mut("pathItems").into_iter().for_each(remove_requirements);
+        members_of(components.get_mut("callbacks")).for_each(remove_requirements);
     }
     if methods.is_empty() {
         return;
@@ -50,19 +48,19 @@ pub(in crate::directory) fn set_openapi_security(
     }
 }
 
-/// Removes the requirements of operations: lists of objects whose members are lists of scopes.
-fn remove_requirements(value: &mut Value) {
-    let is_requirement = |value: &Value| value.as_object().is_some_and(|names| names.values().all(Value::is_array));
-    match value {
-        Value::Object(members) => {
-            members.retain(|name, value| {
-                name != "security" || !value.as_array().is_some_and(|list| list.iter().all(is_requirement))
-            });
-            members.values_mut().for_each(remove_requirements);
+/// Removes the requirements of all operations below path items, also in their callbacks. Schemas and examples may have
+/// members of the same name.
+fn remove_requirements(path_items: &mut Value) {
+    for operation in members_of(Some(path_items)).flat_map(|item| members_of(Some(item))) {
+        if let Some(operation) = operation.as_object_mut() {
+            operation.remove("security");
+            members_of(operation.get_mut("callbacks")).for_each(remove_requirements);
         }
-        Value::Array(items) => items.iter_mut().for_each(remove_requirements),
-        _ => {}
     }
+}
+
+fn members_of(value: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
+    value.and_then(Value::as_object_mut).into_iter().flat_map(Map::values_mut)
 }
 
 /// Returns the schemes in the form of 2.0, which has no bearer tokens and no certificates.
