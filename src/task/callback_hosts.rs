@@ -1,6 +1,7 @@
 //! What the gateway sends to the hosts of callbacks: callers choose them, so a host that hangs delays only its own
 //! callbacks, and a host that refuses gets a bounded number of attempts and bytes, whoever asked for them.
 
+use crate::net::Url;
 use parking_lot::Mutex;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 use tokio::time::{Instant, sleep};
@@ -131,10 +132,12 @@ impl Drop for HostAttempt {
     }
 }
 
-/// Returns the host and port of a URL that was checked.
+/// Returns the host and port of a URL that was checked, in one spelling: without user information, with the port that
+/// the scheme implies, and without the dot at the end of a name.
 fn host_of(url: &str) -> Box<str> {
-    let authority = url.parse::<http::Uri>().ok().and_then(|url| Some(url.authority()?.as_str().to_ascii_lowercase()));
-    authority.unwrap_or_default().into()
+    let Ok(url) = Url::parse(url) else { return Box::default() };
+    let host = url.host_str().unwrap_or_default().trim_end_matches('.');
+    format!("{host}:{}", url.port_or_known_default().unwrap_or_default()).into()
 }
 
 #[cfg(test)]
@@ -178,6 +181,15 @@ mod tests {
             sleep(Duration::from_secs(16)).await;
             assert!(hosts.begin(URL, bytes).await.is_ok(), "{bytes}");
         }
+    }
+
+    #[test]
+    fn spellings_of_a_host_are_one() {
+        for url in ["https://hooks.example/", "https://HOOKS.example:443/b", "https://u:p@hooks.example./", URL] {
+            assert_eq!(&*host_of(url), "hooks.example:443", "{url}");
+        }
+        assert_eq!(host_of("http://0x7f.1:8080/"), host_of("http://127.0.0.1:8080/a"));
+        assert_ne!(host_of("https://hooks.example:8443/"), host_of(URL));
     }
 
     #[tokio::test(start_paused = true)]
