@@ -171,11 +171,12 @@ fn add_agents(list: &mut AttentionList, context: &ConsoleContext) {
             agent.is_some_and(|agent| agent.status == AgentStatus::Inactive && !agent.is_unavailable)
         });
     // They take no calls because someone said so, and fail none.
-    for (id, calls) in most_called(made_inactive).iter().take(MAX_ITEMS) {
+    for (id, calls) in sorted_by(made_inactive, |calls| calls.calls).iter().take(MAX_ITEMS) {
         let text = format!(" is inactive, and was called {} times in the last ", count_text(calls.calls));
         list.add(Notice::Neutral, "inactive", &html! { (agent_link(id)) (text) (window_text()) "." });
     }
-    let failing = most_failing(others);
+    let failing = others.into_iter().filter(|(_, calls)| calls.failures > 0).collect();
+    let failing = sorted_by(failing, |calls| calls.failures);
     for (id, calls) in failing.iter().take(MAX_ITEMS) {
         if snapshot.get(id).is_none() {
             continue;
@@ -192,18 +193,11 @@ fn add_agents(list: &mut AttentionList, context: &ConsoleContext) {
     list.add_rest(failing.len(), FAILING_AGENTS);
 }
 
-/// Sorts the agents by their calls, the most first.
-fn most_called(agents: HashMap<Arc<str>, AgentCalls>) -> Vec<(Arc<str>, AgentCalls)> {
+/// Sorts agents by a number of their calls, the highest first.
+fn sorted_by(agents: HashMap<Arc<str>, AgentCalls>, number: fn(&AgentCalls) -> u64) -> Vec<(Arc<str>, AgentCalls)> {
     let mut agents: Vec<(Arc<str>, AgentCalls)> = agents.into_iter().collect();
-    agents.sort_unstable_by(|(one_id, one), (two_id, two)| two.calls.cmp(&one.calls).then_with(|| one_id.cmp(two_id)));
-    agents
-}
-
-/// Sorts the agents that failed calls by their failures, the most first.
-fn most_failing(agents: HashMap<Arc<str>, AgentCalls>) -> Vec<(Arc<str>, AgentCalls)> {
-    let mut agents: Vec<(Arc<str>, AgentCalls)> = agents.into_iter().filter(|(_, calls)| calls.failures > 0).collect();
     agents.sort_unstable_by(|(one_id, one), (two_id, two)| {
-        two.failures.cmp(&one.failures).then_with(|| one_id.cmp(two_id))
+        number(two).cmp(&number(one)).then_with(|| one_id.cmp(two_id))
     });
     agents
 }

@@ -210,9 +210,7 @@ impl ConnectionStream {
         self.write_buffer.clear();
         Poll::Ready(Ok(()))
     }
-}
 
-impl ConnectionStream {
     /// Counts what was written over HTTP/2: a client answers it with updates of its windows.
     fn count_written(&mut self, written: &Poll<io::Result<usize>>) {
         if let (Some(frames), Poll::Ready(Ok(bytes))) = (&mut self.http2_frames, written) {
