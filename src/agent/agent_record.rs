@@ -38,7 +38,8 @@ pub struct Agent {
     pub authentication: Authentication,
     /// Whether the gateway serves the agent.
     pub status: AgentStatus,
-    /// Whether the agent is inactive because it cannot be reached, and not because someone made it inactive.
+    /// Whether the agent is inactive because its source says that it cannot be reached, and not because its document or
+    /// its owner made it inactive.
     pub is_unavailable: bool,
     /// The operations, at least one. A document without operations has the implied operation (R14).
     pub operations: Vec<Operation>,

@@ -4,7 +4,7 @@
 const ALLOCATOR_VARIABLE: &str = "MIMALLOC_ALLOW_THP";
 
 /// Keeps the kernel from using huge pages for this process, whatever the setting of the machine is. The allocator does
-/// not ask for them, but where `/sys/kernel/mm/transparent_hugepage/enabled` is `always`, nobody has to.
+/// not ask for them, but where `/sys/kernel/mm/transparent_hugepage/enabled` is `always`, the kernel uses them unasked.
 pub(super) fn disable_huge_pages() {
     if std::env::var_os(ALLOCATOR_VARIABLE).is_some() {
         return;

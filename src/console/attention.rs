@@ -170,7 +170,7 @@ fn add_agents(list: &mut AttentionList, context: &ConsoleContext) {
             let agent = snapshot.get(id).map(|route| route.agent());
             agent.is_some_and(|agent| agent.status == AgentStatus::Inactive && !agent.is_unavailable)
         });
-    // They take no calls because someone said so, and fail none.
+    // Their documents or owners say that they take no calls, so they fail none.
     for (id, calls) in sorted_by(made_inactive, |calls| calls.calls).iter().take(MAX_ITEMS) {
         let text = format!(" is inactive, and was called {} times in the last ", count_text(calls.calls));
         list.add(Notice::Neutral, "inactive", &html! { (agent_link(id)) (text) (window_text()) "." });

@@ -1,5 +1,5 @@
 //! What the gateway sends to the hosts of callbacks: callers choose them, so a host that hangs delays only its own
-//! callbacks, and a host that refuses gets a bounded number of attempts and bytes, whoever asked for them.
+//! callbacks, and a host that refuses gets a bounded number of attempts and bytes, over all callers.
 
 use crate::net::Url;
 use parking_lot::Mutex;
