@@ -35,7 +35,8 @@ pub struct MqttBridgeConfig {
     /// Maximum number of concurrent tasks of one agent; at least 1. Default: 16.
     #[serde(default = "default_max_concurrency")]
     pub max_concurrency: NonZeroU16,
-    /// Maximum number of queued tasks of one agent. With a session, at most 64 more wait. Further tasks get an error.
+    /// Maximum number of queued tasks of one agent. With a session, further ones of 16 MiB
+    /// together wait (64 of the longest). Others get an error.
     /// Default: 64.
     #[serde(default = "default_max_queued")]
     pub max_queued: u16,

@@ -12,12 +12,18 @@ pub(super) struct Delivery {
     /// Sender of the connection on which the message arrived.
     sender: MqttSender,
     packet_id: u16,
+    /// Length of the message, in bytes.
+    pub(super) length: usize,
 }
 
 impl Delivery {
     /// Returns the delivery of `message`; `None` for a message that needs no acknowledgement.
     pub(super) fn of(message: &IncomingMessage, sender: &MqttSender) -> Option<Self> {
-        (message.qos > 0).then(|| Self { sender: sender.clone(), packet_id: message.packet_id })
+        (message.qos > 0).then(|| Self {
+            sender: sender.clone(),
+            packet_id: message.packet_id,
+            length: message.payload.len(),
+        })
     }
 
     /// Acknowledges the message. After its connection is lost, the broker delivers it again.

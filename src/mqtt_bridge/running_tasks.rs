@@ -10,7 +10,7 @@ use super::{
     task_envelope::{BridgeTask, OutgoingMessage},
     task_runner::{FinishedTaskIds, ResultPublisher, TaskRunner, log_panic},
 };
-use crate::mqtt_client::{MqttReceiver, MqttSender};
+use crate::mqtt_client::{MAX_MESSAGE_BYTES, MqttReceiver, MqttSender};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -24,8 +24,12 @@ use uuid::Uuid;
 
 /// Maximum number of concurrent publications for messages that the broker does not keep; further ones are dropped.
 const MAX_PUBLICATIONS: usize = 64;
-/// Maximum number of tasks of a session that wait beyond `max_queued`.
-const MAX_KEPT_TASKS: usize = 64;
+/// Memory for the tasks of a session that wait beyond `max_queued`: a task counts with its message and
+/// [`TASK_OVERHEAD`], so that 64 of the longest wait, and some 3,000 short ones. Brokers deliver more than the Receive
+/// Maximum: MQTT 3.1.1 has none, and mosquitto 2.0.11 sends several messages for each acknowledgement.
+const MAX_KEPT_KIB: usize = 64 * (MAX_MESSAGE_BYTES + TASK_OVERHEAD) / 1024;
+/// What a waiting task takes beside its message, in bytes, at most.
+const TASK_OVERHEAD: usize = 5 * 1024;
 /// Time for publishing the errors of tasks that did not finish.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of discarded messages that are logged a second.
@@ -48,8 +52,8 @@ pub(super) struct RunningTasks {
     permits: Arc<Semaphore>,
     /// Slots of the tasks that run or are queued.
     slots: Arc<Semaphore>,
-    /// Slots of further tasks that wait, where the broker keeps them until they are acknowledged.
-    kept_slots: Arc<Semaphore>,
+    /// Memory for further tasks that wait, in KiB, where the broker keeps them until they are acknowledged.
+    kept_memory: Arc<Semaphore>,
     max_tasks: usize,
     tasks: JoinSet<()>,
     /// Becomes true when the drain timeout has passed.
@@ -78,7 +82,7 @@ impl RunningTasks {
             invoker: Arc::clone(invoker),
             permits: Arc::new(Semaphore::new(concurrency)),
             slots: Arc::new(Semaphore::new(max_tasks)),
-            kept_slots: Arc::new(Semaphore::new(MAX_KEPT_TASKS)),
+            kept_memory: Arc::new(Semaphore::new(MAX_KEPT_KIB)),
             max_tasks,
             tasks: JoinSet::new(),
             drain_expired: watch::channel(false).0,
@@ -126,8 +130,9 @@ impl RunningTasks {
         }
         // A broker with MQTT 5 knows this bound as the Receive Maximum. One that delivers more tasks keeps them meanwhile.
         let mut slot = Arc::clone(&self.slots).try_acquire_owned();
-        if slot.is_err() && delivery.is_some() {
-            slot = Arc::clone(&self.kept_slots).try_acquire_owned();
+        if let (Err(_), Some(delivery)) = (&slot, &delivery) {
+            let size = u32::try_from((delivery.length + TASK_OVERHEAD).div_ceil(1024)).unwrap_or(u32::MAX);
+            slot = Arc::clone(&self.kept_memory).try_acquire_many_owned(size);
         }
         let Ok(slot) = slot else {
             let error = TaskError::new(TaskErrorCode::InternalError, "Too many tasks; try again later");
