@@ -21,7 +21,7 @@
 //!    (`auth::Authorizer`, `gateway/admission/agent_authorization.rs`).
 //! 7. **Limit** by caller, pair of caller and agent, agent and quota (`limit::CallLimiter::acquire_for_calls`).
 //!    Operation, version and deadline are selected; an `AuthorizedCall` holds the result.
-//! 8. **Check the contract.** The body is read within bounds of size, memory (`limit::BodyReservation`) and rate, parsed
+//! 8. **Check the contract.** The body is read within bounds of size, memory (`limit::MemoryReservation`) and rate, parsed
 //!    once and validated against the operation's schema; an array becomes a batch
 //!    (`gateway/admission/input_validation.rs`, `contract::OperationContract`). Of a body that passes unchecked only the
 //!    first bytes are read. A `CheckedCall` holds the input.

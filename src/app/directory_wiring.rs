@@ -7,7 +7,7 @@ use crate::{
     config::GatewayConfig,
     directory::{
         AcceptedCredentials, AgentDirectory, CallConventions, GetRule, IndexProgress, LastModifiedTable,
-        TaskConventions, VisibilityMaskCache,
+        RepresentationCache, TaskConventions, VisibilityMaskCache,
     },
     gateway::{DelegationPolicy, Route},
     registry::{Catalogue, EmbeddedRegistry},
@@ -79,6 +79,7 @@ pub(super) fn build_directory(
         index,
         masks: VisibilityMaskCache::default(),
         last_modified: LastModifiedTable::default(),
+        representations: RepresentationCache::default(),
         index_progress: Some(search_indexer.index_progress()),
         registry,
         signing_key: signer,

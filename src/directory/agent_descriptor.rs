@@ -5,7 +5,7 @@ use super::{
     AcceptedCredentials, CallConventions, DirectoryCall, DirectoryConfig,
     address_redaction::AddressRedactor,
     agent_document::RedactedDocument,
-    agent_summary::status_name,
+    agent_summary::{entry_text, entry_words, status_name},
     conditional_response::Representation,
     json_object_builder::JsonObjectBuilder,
     media_types,
@@ -152,8 +152,8 @@ impl AgentDescriptorHandler<'_> {
             json!({
                 "@type": "Capability",
                 "name": agent.id.as_str(),
-                "description": redactor.redact_text(&agent.description),
-                "tags": redactor.redact_list(&agent.tags),
+                "description": redactor.redact_text(entry_text(&agent.description)),
+                "tags": redactor.redact_list(entry_words(&agent.tags)),
                 "endpoint": redactor.public_endpoint(),
                 "descriptor": format!("{base}/agents/{}/agent.json", agent.id),
             })

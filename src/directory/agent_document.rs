@@ -126,13 +126,20 @@ pub(super) struct AgentDocumentHandler<'a> {
 }
 
 impl AgentDocumentHandler<'_> {
-    /// `GET /agents/{id}`: the document of one agent.
-    pub(super) async fn agent_document(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+    /// `GET /agents/{id}` by the publisher: the document as it was published; `None` for other callers. If the registry is
+    /// unavailable, the served document is returned instead; a write guarded by its tag then fails.
+    pub(super) async fn published_document(&self, call: &DirectoryCall<'_>) -> Result<Option<Representation>> {
         let media = media_types::negotiate(call.headers, DOCUMENT_MEDIA_TYPES)?;
-        if let Some(published) = self.published_document(call).await {
-            return Ok(Representation::new(media, published.document.as_bytes().to_vec())
-                .with_last_modified(SystemTime::from(published.updated)));
-        }
+        let published = self.owned_document(call).await;
+        Ok(published.map(|published| {
+            Representation::new(media, published.document.as_bytes().to_vec())
+                .with_last_modified(SystemTime::from(published.updated))
+        }))
+    }
+
+    /// `GET /agents/{id}` by others: the document with the gateway's addresses.
+    pub(super) fn served_document(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        let media = media_types::negotiate(call.headers, DOCUMENT_MEDIA_TYPES)?;
         let agent = call.requested_agent()?;
         let redactor = AddressRedactor::new(&agent, call.base_url, self.advertised_endpoints);
         let mut document = RedactedDocument::new(&agent, &redactor).into_value();
@@ -140,9 +147,7 @@ impl AgentDocumentHandler<'_> {
         Representation::json(media, &document)
     }
 
-    /// Returns the document as the caller published it. If the registry is unavailable, the served document is returned
-    /// instead; a write guarded by its tag then fails.
-    async fn published_document(&self, call: &DirectoryCall<'_>) -> Option<PublishedDocument> {
+    async fn owned_document(&self, call: &DirectoryCall<'_>) -> Option<PublishedDocument> {
         let (registry, publisher) = (self.registry?, call.publisher());
         let id: AgentId = call.id.parse().ok()?;
         if registry.may_publish(publisher) { registry.owned_document(publisher, &id).await.ok()? } else { None }

@@ -1,10 +1,11 @@
 //! Lists of agents: `GET /agents` (R21), `POST /agents/search` (R22–R24) and the map of descriptors (R60). Each is
-//! paginated, and contains only agents visible to the caller (R3).
+//! paginated by number and bytes, and contains only agents visible to the caller (R3).
 
 use super::{
     DirectoryCall, DirectoryResponse, EndpointExposure,
     address_redaction::AddressRedactor,
     agent_summary::AgentSummary,
+    bounded_list::{BoundedList, to_json},
     conditional_response::Representation,
     media_types,
     query_params::{Pagination, QueryParams},
@@ -17,7 +18,6 @@ use crate::{
     search::{SearchFilters, SearchResults},
 };
 use http::StatusCode;
-use serde::ser::{SerializeMap, Serializer};
 
 /// Default and maximum number of agents on one page of `GET /agents`.
 const DEFAULT_PER_PAGE: usize = 100;
@@ -44,9 +44,10 @@ impl AgentListHandler<'_> {
         pages.per_page = top.unwrap_or(pages.per_page);
         let results =
             self.search.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
-        let next =
-            (results.has_more && top.is_none()).then(|| pages.next_link(&format!("{}/agents", call.base_url), &params));
-        Ok(Representation::json(media, &self.summaries(call, &results))?.with_next_link(next))
+        let BoundedList { body, count } = self.summaries(call, &results)?;
+        let has_more = count < results.hits.len() || results.has_more && top.is_none();
+        let next = has_more.then(|| pages.next_link(&format!("{}/agents", call.base_url), &params, count));
+        Ok(Representation::new(media, body).with_next_link(next))
     }
 
     /// `POST /agents/search`.
@@ -63,8 +64,7 @@ impl AgentListHandler<'_> {
         let skip = members.number(&["skip", "offset"], 0..=10_000, &mut violations).unwrap_or(0);
         violations.into_result("The search is not valid")?;
         let results = self.search.find_agents(call, filters, text, HitRange { skip, top });
-        let representation = Representation::json(media_types::JSON, &self.summaries(call, &results))?;
-        Ok(DirectoryResponse::uncacheable(StatusCode::OK, representation.into_body()))
+        Ok(DirectoryResponse::uncacheable(StatusCode::OK, self.summaries(call, &results)?.body))
     }
 
     /// `/.well-known/agents.json`: the map from each agent to its descriptor.
@@ -78,45 +78,26 @@ impl AgentListHandler<'_> {
             "",
             HitRange { skip: pages.offset(), top: pages.per_page },
         );
-        let next =
-            results.has_more.then(|| pages.next_link(&format!("{}/.well-known/agents.json", call.base_url), &params));
-        Ok(Representation::json(
-            media,
-            &DescriptorMap { agents: DescriptorMapEntries { results: &results, base: call.base_url } },
-        )?
-        .with_next_link(next))
+        let entries = results.hits.iter().map(|hit| {
+            let id = hit.agent.id.as_str();
+            let url = to_json(&format_args!("{}/agents/{id}/agent.json", call.base_url))?;
+            Ok([&to_json(&id)?, &b":"[..], &url].concat())
+        });
+        let BoundedList { body, count } = BoundedList::write("{\"agents\":{", "}}", entries)?;
+        let has_more = count < results.hits.len() || results.has_more;
+        let url = || format!("{}/.well-known/agents.json", call.base_url);
+        let next = has_more.then(|| pages.next_link(&url(), &params, count));
+        Ok(Representation::new(media, body).with_next_link(next))
     }
 
-    fn summaries<'a>(&self, call: &DirectoryCall<'_>, results: &'a SearchResults) -> Vec<AgentSummary<'a>> {
+    fn summaries(&self, call: &DirectoryCall<'_>, results: &SearchResults) -> Result<BoundedList> {
         let summaries = results.hits.iter().map(|hit| {
-            AgentSummary::new(
+            to_json(&AgentSummary::new(
                 &hit.agent,
                 &AddressRedactor::for_list_entry(&hit.agent, call.base_url, self.advertised_endpoints),
                 hit.score,
-            )
+            ))
         });
-        summaries.collect()
-    }
-}
-
-#[derive(serde::Serialize)]
-struct DescriptorMap<'a> {
-    agents: DescriptorMapEntries<'a>,
-}
-
-/// Serialized entry by entry: ten thousand entries must not become a tree in memory.
-struct DescriptorMapEntries<'a> {
-    results: &'a SearchResults,
-    base: &'a str,
-}
-
-impl serde::Serialize for DescriptorMapEntries<'_> {
-    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
-        let mut map = to.serialize_map(Some(self.results.hits.len()))?;
-        for hit in &self.results.hits {
-            let id = hit.agent.id.as_str();
-            map.serialize_entry(id, &format_args!("{}/agents/{id}/agent.json", self.base))?;
-        }
-        map.end()
+        BoundedList::write("[", "]", summaries)
     }
 }

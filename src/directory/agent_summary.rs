@@ -30,25 +30,38 @@ impl<'a> AgentSummary<'a> {
     pub(super) fn new(agent: &'a Agent, redactor: &AddressRedactor<'_>, score: Option<f32>) -> Self {
         Self {
             id: agent.id.as_str(),
-            name: redactor.redact_text(&agent.name),
-            description: redactor.redact_text(truncate_chars(&agent.description, MAX_DESCRIPTION_CHARS)),
-            version: agent.version.as_deref(),
-            publisher: agent.publisher.as_deref().map(|publisher| redactor.redact_text(publisher)),
+            name: redactor.redact_text(entry_text(&agent.name)),
+            description: redactor.redact_text(entry_text(&agent.description)),
+            version: agent.version.as_deref().map(entry_text),
+            publisher: agent.publisher.as_deref().map(|publisher| redactor.redact_text(entry_text(publisher))),
             endpoint: redactor.public_endpoint().into_owned(),
-            capabilities: redactor.redact_list(&agent.capabilities),
-            tags: redactor.redact_list(&agent.tags),
-            supported_languages: &agent.languages,
+            capabilities: redactor.redact_list(entry_words(&agent.capabilities)),
+            tags: redactor.redact_list(entry_words(&agent.tags)),
+            supported_languages: entry_words(&agent.languages),
             status: status_name(agent),
             score: score.map(round_score),
         }
     }
 }
 
-/// Maximum number of characters of a description in a summary.
-const MAX_DESCRIPTION_CHARS: usize = 2_000;
+/// Maximum number of characters of a text in an entry of a list.
+const MAX_ENTRY_TEXT_CHARS: usize = 2_000;
+/// Maximum bytes of the words of one member of an entry.
+const MAX_ENTRY_WORD_BYTES: usize = 8 << 10;
 
-fn truncate_chars(text: &str, max_chars: usize) -> &str {
-    text.char_indices().nth(max_chars).map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
+/// Returns the beginning of a text of an agent, for an entry of a list.
+pub(super) fn entry_text(text: &str) -> &str {
+    text.char_indices().nth(MAX_ENTRY_TEXT_CHARS).map_or(text, |(at, _)| text.get(..at).unwrap_or(text))
+}
+
+/// Returns the first tags, capabilities or languages of an agent, for an entry of a list.
+pub(super) fn entry_words(words: &[Arc<str>]) -> &[Arc<str>] {
+    let mut bytes = 0;
+    let fits = |word: &&Arc<str>| {
+        bytes += word.len();
+        bytes <= MAX_ENTRY_WORD_BYTES
+    };
+    words.get(..words.iter().take_while(fits).count()).unwrap_or(words)
 }
 
 /// Rounds a score to four digits.

@@ -3,12 +3,13 @@
 
 use super::{
     accepted_credentials::AcceptedCredentials,
+    bounded_list::to_json,
     directory_call::{DirectoryCall, DirectoryResponse},
     last_modified_table::LastModifiedTable,
     media_types::A2A_VERSION,
 };
 use crate::{
-    fault::{Fault, FaultCode, Result},
+    fault::Result,
     values::{etag, format_http_date, parse_http_date},
 };
 use bytes::Bytes;
@@ -17,18 +18,20 @@ use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A representation, which is sent unless the caller has it already.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Representation {
     media_type: &'static str,
     body: Bytes,
     next_link: Option<String>,
+    /// The tag of the body, where it is known.
+    entity_tag: Option<String>,
     last_modified: Option<SystemTime>,
 }
 
 impl Representation {
     /// Creates a representation of type `media`.
     pub(super) fn new(media: &'static str, body: impl Into<Bytes>) -> Self {
-        Self { media_type: media, body: body.into(), next_link: None, last_modified: None }
+        Self { media_type: media, body: body.into(), next_link: None, entity_tag: None, last_modified: None }
     }
 
     /// Serializes `value` as JSON of type `media`.
@@ -36,10 +39,7 @@ impl Representation {
     /// # Errors
     /// `Internal` if serialization fails; none of our values does.
     pub(super) fn json(media: &'static str, value: &impl Serialize) -> Result<Self> {
-        let body = serde_json::to_vec(value);
-        let body = body
-            .map_err(|why| Fault::new(FaultCode::Internal, "The response could not be serialized").with_detail(why))?;
-        Ok(Self::new(media, body))
+        Ok(Self::new(media, to_json(value)?))
     }
 
     /// Adds a `Link` to the next page.
@@ -48,9 +48,15 @@ impl Representation {
         self
     }
 
-    /// Returns the body.
-    pub(super) fn into_body(self) -> Bytes {
-        self.body
+    /// Returns the length of the body, in bytes.
+    pub(super) fn body_length(&self) -> usize {
+        self.body.len()
+    }
+
+    /// Computes the tag now, and not for each response.
+    pub(super) fn with_entity_tag(mut self) -> Self {
+        self.entity_tag = Some(etag(&self.body));
+        self
     }
 
     /// Sets the time of the last change; the default is when it was first served to the caller.
@@ -67,7 +73,8 @@ impl Representation {
         credentials: &AcceptedCredentials,
         first_served: &LastModifiedTable,
     ) -> DirectoryResponse {
-        let (tag, now) = (etag(&self.body), unix_seconds(SystemTime::now()));
+        let tag = self.entity_tag.unwrap_or_else(|| etag(&self.body));
+        let now = unix_seconds(SystemTime::now());
         let last_modified = match self.last_modified {
             Some(changed) => last_modified_second(unix_seconds(changed), now),
             None => first_served.date(call, &tag, now),

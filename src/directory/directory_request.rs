@@ -63,6 +63,17 @@ pub enum DirectoryRequest {
     CallerPageAsset,
 }
 
+/// What makes the response to a read long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadExtent {
+    /// The number of agents.
+    ManyAgents,
+    /// The document of the agent.
+    OneAgent,
+    /// Nothing.
+    Fixed,
+}
+
 /// The path of each request, in the syntax of `matchit`. Aliases follow the path that links use.
 pub const DIRECTORY_PATHS: &[(&str, DirectoryRequest)] = &[
     ("/agents", DirectoryRequest::Agents),
@@ -157,6 +168,37 @@ impl DirectoryRequest {
     pub fn allow_header(self) -> String {
         let names: Vec<&str> = self.allowed_methods().iter().map(Method::as_str).collect();
         names.join(", ")
+    }
+
+    /// Returns what makes the response to a read long.
+    pub fn read_extent(self) -> ReadExtent {
+        match self {
+            Self::Agents
+            | Self::Search
+            | Self::ResolveIntent
+            | Self::FrameworkList
+            | Self::WellKnownAgents
+            | Self::WellKnownDescriptor
+            | Self::WellKnownCardOrDescriptor
+            | Self::WellKnownCard
+            | Self::FrameworkCard
+            | Self::GatewayOpenApi
+            | Self::CallerPages => ReadExtent::ManyAgents,
+            Self::Agent
+            | Self::History
+            | Self::Descriptor
+            | Self::CardOrDescriptor
+            | Self::Card
+            | Self::AgentOpenApi
+            | Self::FrameworkAgent
+            | Self::CallerPage => ReadExtent::OneAgent,
+            Self::ResolveName
+            | Self::FrameworkListRedirect
+            | Self::FrameworkAgentRedirect
+            | Self::Jwks
+            | Self::MetadataSchema
+            | Self::CallerPageAsset => ReadExtent::Fixed,
+        }
     }
 
     /// Returns whether the request changes published documents.

@@ -6,6 +6,7 @@ use super::{
     address_redaction::AddressRedactor,
     agent_document::{DOCUMENT_MEDIA_TYPES, RedactedDocument},
     agent_summary::{first_sentence, status_name},
+    bounded_list::{BoundedList, to_json},
     conditional_response::Representation,
     directory_request::FRAMEWORK_LIST_PATH,
     json_object_builder::JsonObjectBuilder,
@@ -74,11 +75,12 @@ impl FrameworkDiscoveryHandler<'_> {
         }
         let results =
             self.search.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
-        let agents: Vec<Value> =
-            results.hits.iter().map(|hit| self.framework_entry(call.base_url, &hit.agent, view)).collect();
-        let next =
-            results.has_more.then(|| pages.next_link(&format!("{}{FRAMEWORK_LIST_PATH}", call.base_url), &params));
-        Ok(Representation::json(media, &json!({"agents": agents}))?.with_next_link(next))
+        let entries = results.hits.iter().map(|hit| to_json(&self.framework_entry(call.base_url, &hit.agent, view)));
+        let BoundedList { body, count } = BoundedList::write("{\"agents\":[", "]}", entries)?;
+        let has_more = count < results.hits.len() || results.has_more;
+        let url = || format!("{}{FRAMEWORK_LIST_PATH}", call.base_url);
+        let next = has_more.then(|| pages.next_link(&url(), &params, count));
+        Ok(Representation::new(media, body).with_next_link(next))
     }
 
     /// The document of one agent.

@@ -9,6 +9,7 @@ mod agent_descriptor;
 mod agent_document;
 mod agent_list;
 mod agent_summary;
+mod bounded_list;
 mod call_conventions;
 mod caller_pages;
 mod card;
@@ -27,6 +28,7 @@ mod name_resolution;
 mod openapi;
 mod publishing;
 mod query_params;
+mod representation_cache;
 mod request_body;
 mod search_filters;
 mod version_addresses;
@@ -40,10 +42,11 @@ pub use config::{DirectoryConfig, EndpointExposure, ProviderConfig, ResolutionMi
 pub use directory_call::{AgentVisibility, ChangeRecord, DirectoryCall, DirectoryResponse};
 pub use directory_request::{
     CALLER_PAGE_PATHS, DIRECTORY_PATHS, DirectoryRequest, INVOKE_PATHS, MESSAGE_PATHS, PAIR_PATH, PIPELINE_PATH,
-    TASK_PATHS, is_caller_page_path,
+    ReadExtent, TASK_PATHS, is_caller_page_path,
 };
 pub use index_progress::IndexProgress;
 pub use last_modified_table::LastModifiedTable;
+pub use representation_cache::RepresentationCache;
 pub use visibility_mask_cache::VisibilityMaskCache;
 
 use crate::{
@@ -81,6 +84,8 @@ pub struct AgentDirectory {
     pub masks: VisibilityMaskCache,
     /// Dates of the representations that were served.
     pub last_modified: LastModifiedTable,
+    /// Representations of long documents.
+    pub representations: RepresentationCache,
     /// Progress of the index; `None` if nothing waits for it.
     pub index_progress: Option<IndexProgress>,
     /// Registry that stores published agents; `None` if publishing is disabled.
@@ -182,38 +187,52 @@ impl AgentDirectory {
         match call.request {
             DirectoryRequest::Agents => self.agent_lists().list_agents(call),
             DirectoryRequest::WellKnownAgents => self.agent_lists().well_known_agents(call),
-            DirectoryRequest::Agent => self.agent_documents().agent_document(call).await,
+            DirectoryRequest::Agent => {
+                let documents = self.agent_documents();
+                match documents.published_document(call).await? {
+                    Some(published) => Ok(published),
+                    None => self.representations.get_or_make(call, || documents.served_document(call)),
+                }
+            }
             DirectoryRequest::History => self.publishing().document_history(call).await,
             // A client that states an A2A version expects the card: earlier versions of A2A had it at this path.
             DirectoryRequest::Descriptor if call.headers.contains_key(media_types::A2A_VERSION) => {
-                self.cards().agent_card(call)
+                self.agent_card(call)
             }
             DirectoryRequest::WellKnownDescriptor if call.headers.contains_key(media_types::A2A_VERSION) => {
                 self.cards().well_known_card(call)
             }
             DirectoryRequest::CardOrDescriptor if !agent_descriptor::is_requested(call.headers) => {
-                self.cards().agent_card(call)
+                self.agent_card(call)
             }
             DirectoryRequest::WellKnownCardOrDescriptor if !agent_descriptor::is_requested(call.headers) => {
                 self.cards().well_known_card(call)
             }
             DirectoryRequest::Descriptor | DirectoryRequest::CardOrDescriptor => {
-                self.descriptors().agent_descriptor(call)
+                self.representations.get_or_make(call, || self.descriptors().agent_descriptor(call))
             }
             DirectoryRequest::WellKnownDescriptor | DirectoryRequest::WellKnownCardOrDescriptor => {
                 self.descriptors().well_known_descriptor(call)
             }
-            DirectoryRequest::Card => self.cards().agent_card(call),
+            DirectoryRequest::Card => self.agent_card(call),
             DirectoryRequest::WellKnownCard => self.cards().well_known_card(call),
             DirectoryRequest::FrameworkCard => self.cards().framework_card(call, &self.framework_discovery()),
-            DirectoryRequest::AgentOpenApi => self.openapi_documents().agent_openapi(call),
+            DirectoryRequest::AgentOpenApi => {
+                self.representations.get_or_make(call, || self.openapi_documents().agent_openapi(call))
+            }
             DirectoryRequest::GatewayOpenApi => self.openapi_documents().gateway_openapi(call),
             DirectoryRequest::FrameworkList => self.framework_discovery().list_agents(call),
-            DirectoryRequest::FrameworkAgent => self.framework_discovery().agent_document(call),
+            DirectoryRequest::FrameworkAgent => {
+                self.representations.get_or_make(call, || self.framework_discovery().agent_document(call))
+            }
             DirectoryRequest::Jwks => self.jwks(call),
             DirectoryRequest::MetadataSchema => self.metadata_schema(call),
             _ => Err(Fault::new(FaultCode::NotFound, "There is nothing at this path")),
         }
+    }
+
+    fn agent_card(&self, call: &DirectoryCall<'_>) -> Result<Representation> {
+        self.representations.get_or_make(call, || self.cards().agent_card(call))
     }
 
     fn search(&self) -> VisibleAgentSearch<'_> {

@@ -4,7 +4,7 @@
 use super::{
     DirectoryCall, DirectoryResponse,
     address_redaction::invoke_url,
-    conditional_response::Representation,
+    bounded_list::to_json,
     directory_call::no_agent_fault,
     media_types,
     request_body::{self, BodyMembers, Violations},
@@ -40,8 +40,7 @@ impl NameResolutionHandler<'_> {
             let disabled = || Fault::new(FaultCode::NotFound, "Name resolution is not enabled here");
             self.resolver.ok_or_else(disabled)?.resolve(&uri, version.as_deref(), &call.caller.id).await?
         };
-        let representation = Representation::json(media_types::JSON, &resolved.to_public_json())?;
-        Ok(DirectoryResponse::uncacheable(StatusCode::OK, representation.into_body()))
+        Ok(DirectoryResponse::uncacheable(StatusCode::OK, to_json(&resolved.to_public_json())?))
     }
 }
 

@@ -12,6 +12,8 @@ const MAX_QUERY_BYTES: usize = 8 << 10;
 const MAX_PARAMS: usize = 4 * MAX_LIST_VALUES + 16;
 /// Maximum number of a page.
 pub(super) const MAX_PAGE: usize = 1_000_000;
+/// Maximum number of entries before a page.
+pub(super) const MAX_OFFSET: usize = 1_000_000_000;
 /// Maximum number of values in a list.
 pub(super) const MAX_LIST_VALUES: usize = 64;
 /// Maximum number of characters of a value in a list.
@@ -109,14 +111,13 @@ impl QueryParams {
         number.map(Some).ok_or_else(out_of_bounds)
     }
 
-    /// Returns the query for another page.
-    fn query_for_page(&self, page: usize) -> String {
+    /// Returns the query with other values of some parameters: those of `replaced` are removed, and `added` is appended.
+    fn query_with(&self, replaced: &[&str], added: &str) -> String {
         let mut query = String::new();
-        for (name, value) in self.0.iter().filter(|(name, _)| name != "page") {
+        for (name, value) in self.0.iter().filter(|(name, _)| !replaced.contains(&name.as_str())) {
             let _ = write!(query, "{}={}&", percent_encode(name), percent_encode(value));
         }
-        let _ = write!(query, "page={page}");
-        query
+        query + added
     }
 }
 
@@ -124,29 +125,37 @@ impl QueryParams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pagination {
     page: usize,
-    /// Number of entries on a page.
+    /// Number of entries before the first page: a page that ends early has a next one that begins where it ended.
+    skipped: usize,
+    /// Maximum number of entries on a page.
     pub(super) per_page: usize,
 }
 
 impl Pagination {
-    /// Parses `page` (from 1) and `per_page`.
+    /// Parses `page` (from 1), `per_page`, and `offset`, the number of entries before the first page.
     ///
     /// # Errors
     /// `InvalidInput` if one is not a whole number within its bounds.
     pub(super) fn from_params(params: &QueryParams, default_per_page: usize, max_per_page: usize) -> Result<Self> {
         let page = params.number(&["page"], 1..=MAX_PAGE)?.unwrap_or(1);
+        let skipped = params.number(&["offset"], 0..=MAX_OFFSET)?.unwrap_or_default();
         let per_page = params.number(&["per_page"], 1..=max_per_page)?.unwrap_or(default_per_page);
-        Ok(Self { page, per_page })
+        Ok(Self { page, skipped, per_page })
     }
 
     /// Returns the number of entries before this page.
     pub(super) fn offset(&self) -> usize {
-        self.page.saturating_sub(1).saturating_mul(self.per_page)
+        self.page.saturating_sub(1).saturating_mul(self.per_page).saturating_add(self.skipped)
     }
 
-    /// Builds the `Link` to the next page (RFC 8288); `url` is the list's URL without a query.
-    pub(super) fn next_link(&self, url: &str, params: &QueryParams) -> String {
-        format!("<{url}?{}>; rel=\"next\"", params.query_for_page(self.page + 1))
+    /// Builds the `Link` to what follows a page of `count` entries (RFC 8288); `url` is the list's URL without a query.
+    pub(super) fn next_link(&self, url: &str, params: &QueryParams, count: usize) -> String {
+        let query = if count == self.per_page {
+            params.query_with(&["page"], &format!("page={}", self.page + 1))
+        } else {
+            params.query_with(&["page", "offset"], &format!("offset={}", self.offset().saturating_add(count)))
+        };
+        format!("<{url}?{query}>; rel=\"next\"")
     }
 }
 

@@ -11,10 +11,11 @@ use super::{
 use crate::{
     agent::Agent,
     auth::Caller,
-    directory::{AgentVisibility, CallLimits, ChangeRecord, DirectoryCall, DirectoryRequest},
+    directory::{AgentVisibility, CallLimits, ChangeRecord, DirectoryCall, DirectoryRequest, ReadExtent},
     fault::{Fault, FaultCode},
     http_server::ServeOutcome,
     registry::AgentSnapshot,
+    values::poll_at_low_priority,
 };
 use bytes::Bytes;
 use http::Method;
@@ -26,6 +27,10 @@ use std::{sync::Arc, time::Duration};
 const MAX_BODY: BodyBound = BodyBound::fixed(1 << 20);
 /// The fuel of all checks of inputs for one request: a millisecond.
 const MAX_CHECK_FUEL: u64 = 100_000;
+/// The longest document of an agent whose representations are made on the threads of calls, in bytes.
+const MAX_SHORT_DOCUMENT: usize = 32 << 10;
+/// The length of a list of a hundred agents, in bytes.
+const TYPICAL_LIST: usize = 32 << 10;
 /// The timeout of the request body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -80,6 +85,21 @@ async fn answer_request(exchange: &mut Exchange<'_>, request: DirectoryRequest, 
         }
         _ => None,
     };
+    let long_answer = match request.read_extent() {
+        _ if request.is_write(&method) => None,
+        ReadExtent::ManyAgents => Some(TYPICAL_LIST),
+        ReadExtent::OneAgent => {
+            let route = snapshot.get(id).or(on_demand_route.as_ref());
+            route.map(|route| route.agent.document.len()).filter(|length| *length > MAX_SHORT_DOCUMENT)
+        }
+        ReadExtent::Fixed => None,
+    };
+    let mut turn = None;
+    if let Some(length) = long_answer {
+        let limits = gateway.limits.answers();
+        let awaited = limits.await_turn(exchange.client(), length);
+        turn = Some(exchange.wait_unless_caller_leaves(awaited).await??);
+    }
     let address = connection.client_address();
     let fuel_left = Mutex::new(MAX_CHECK_FUEL);
     let view = CallerView { snapshot, is_incomplete, on_demand_route, gateway, fuel_left, config, caller: &caller };
@@ -96,7 +116,9 @@ async fn answer_request(exchange: &mut Exchange<'_>, request: DirectoryRequest, 
         base_url: &base_url,
         audit: ChangeRecord { log: gateway.audit_log.as_ref(), request_id: exchange.call.id(), address: Some(address) },
     };
-    let response = config.directory.respond(directory_call).await?;
+    let response = config.directory.respond(directory_call);
+    let response = if turn.is_some() { poll_at_low_priority(response).await? } else { response.await? };
+    drop(turn);
     if request.is_caller_page() {
         return exchange.respond_with_page(response, rate_limit_status.as_ref()).await;
     }

@@ -21,9 +21,9 @@ use super::{
 };
 use crate::{
     directory::DirectoryResponse,
-    fault::Fault,
+    fault::{CallProgress, Fault},
     http_server::{BodyState, HttpSession, ResponseHead, ServeOutcome, WriteFailed},
-    limit::{RateLimitKey, RateLimitStatus},
+    limit::{AnswerLimits, RateLimitKey, RateLimitStatus},
     trace::CallPhase,
     values::ClientKey,
 };
@@ -176,9 +176,18 @@ impl<'a> Exchange<'a> {
         self.respond(ResponseHead { status, headers }, body).await
     }
 
-    /// Writes a complete response, and records how the call ended.
+    /// Writes a complete response, and records how the call ended. A long body counts against the client's share of
+    /// the memory for answers until it is written.
     pub(super) async fn respond(&mut self, head: ResponseHead, body: Bytes) -> CallResult<ServeOutcome> {
         let status = head.status.as_u16();
+        let _reservation = if AnswerLimits::are_for(body.len()) {
+            let reservation = self.gateway.limits.answers().reserve(self.client(), body.len());
+            Some(reservation.map_err(|fault| {
+                if self.call.stats.is_sent() { fault.with_progress(CallProgress::PossiblySent) } else { fault }
+            })?)
+        } else {
+            None
+        };
         Ok(match self.write_all(head, body).await {
             Some(length) => {
                 self.call.stats.bytes_out += length;

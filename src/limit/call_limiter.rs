@@ -3,8 +3,8 @@
 use super::{
     agent_limit_metrics::AgentLimitMetrics,
     agent_limits::{ActiveAgentLimits, AgentLimitSettings, AgentLimits, LimitServices, Permit},
+    answer_limits::{AnswerLimits, AnswerUsage},
     applicable_rates::ApplicableRates,
-    body_budget::{BodyBudget, BodyBudgetLimits, BodyReservation},
     bucket_key::RateLimitKey,
     clock::LimitClock,
     concurrency_refusal::caller_concurrency_fault,
@@ -16,6 +16,7 @@ use super::{
     limit_refusal::{LimitRefusal, setting_of},
     limit_store::{LimitStore, SaveReason},
     load_shedding::LoadShedder,
+    memory_budget::{BudgetKind, MemoryBudget, MemoryBudgetLimits, MemoryReservation},
     rate_buckets::RateBuckets,
     rate_rule::RateLimitStatus,
     shared::SharedLimitStore,
@@ -54,7 +55,8 @@ pub struct CallLimiter {
     shared_slots: Option<SharedSlots>,
     sweeps: AtomicUsize,
     calls_of_clients: Arc<KeyedCounts<ClientKey>>,
-    body_budget: Arc<BodyBudget>,
+    body_budget: Arc<MemoryBudget>,
+    answers: AnswerUsage,
     websockets: Arc<WebSocketCounts>,
     pub(super) load_shedder: LoadShedder,
     clock: LimitClock,
@@ -116,6 +118,7 @@ impl CallLimiter {
             sweeps: AtomicUsize::new(0),
             calls_of_clients: Arc::default(),
             body_budget: Arc::default(),
+            answers: AnswerUsage::default(),
             websockets: Arc::default(),
             load_shedder: LoadShedder::new(Arc::clone(&metrics)),
             clock,
@@ -338,10 +341,14 @@ impl CallLimiter {
     }
 
     /// Returns a reservation of memory for a body of a client, which holds nothing yet.
-    pub fn reserve_body(&self, client: ClientKey) -> BodyReservation {
-        let config = &self.policy.load().config;
-        let limits = BodyBudgetLimits { max_bytes: config.max_buffered_bodies.get(), max_share: config.max_share };
-        BodyReservation::new(&self.body_budget, limits, client, &self.metrics)
+    pub fn reserve_body(&self, client: ClientKey) -> MemoryReservation {
+        let limits = MemoryBudgetLimits::of(BudgetKind::Bodies, &self.policy.load().config);
+        MemoryReservation::new(&self.body_budget, limits, client, &self.metrics)
+    }
+
+    /// Returns the limits of answers.
+    pub fn answers(&self) -> AnswerLimits<'_> {
+        self.answers.limits(&self.policy.load().config, &self.metrics)
     }
 
     /// Counts a WebSocket of a client to an agent among at most `max` of all clients.

@@ -36,11 +36,14 @@ pub struct LimitConfig {
     pub concurrency: ConcurrencyConfig,
     /// The share of each shared maximum that one caller may take, and one address of callers without a credential; at
     /// least one of each. Users of an OAuth client count as one caller. It applies to an agent's concurrency and wait
-    /// queue, buffered bodies, tasks, resumable streams, idempotency keys, WebSockets, and to the connections of an
+    /// queue, buffered bodies, unread answers, tasks, resumable streams, idempotency keys, WebSockets, and to the connections of an
     /// address. 1 lets one caller take everything. Default: 0.5.
     pub max_share: MaxShare,
     /// Maximum memory of callers' bodies that are read before they pass, in all. 1MiB to 64GiB. Default: 256MiB.
     pub max_buffered_bodies: ByteSize,
+    /// Maximum memory of complete answers longer than 16 KiB that callers have not read yet, in all: replies of agents
+    /// that are checked or rewritten, documents, lists and pages. 16MiB to 64GiB. Default: 128MiB.
+    pub max_buffered_answers: ByteSize,
     /// Scheduling delay above which the gateway sheds load: how long its own work waits for a CPU core. While the delay
     /// is longer, the gateway refuses calls (503 `Overloaded`), first those of tiers with a low `priority`. 2ms to 10s;
     /// null disables load shedding. Default: 50ms.
@@ -78,6 +81,7 @@ impl Default for LimitConfig {
             concurrency: ConcurrencyConfig::default(),
             max_share: MaxShare::default(),
             max_buffered_bodies: ByteSize::from_kib(256 << 10),
+            max_buffered_answers: ByteSize::from_kib(128 << 10),
             max_scheduling_delay: Some(ConfigDuration::from_millis(50)),
             max_tracked_keys: 1_000_000,
             on_error: OnErrorConfig::default(),
@@ -208,6 +212,9 @@ impl LimitConfig {
         }
         if !(ByteSize::from_kib(1 << 10)..=ByteSize::from_kib(64 << 20)).contains(&self.max_buffered_bodies) {
             problems.push(format!("max_buffered_bodies: must be 1MiB to 64GiB, not {}", self.max_buffered_bodies));
+        }
+        if !(ByteSize::from_kib(16 << 10)..=ByteSize::from_kib(64 << 20)).contains(&self.max_buffered_answers) {
+            problems.push(format!("max_buffered_answers: must be 16MiB to 64GiB, not {}", self.max_buffered_answers));
         }
         let bounds = Duration::from_millis(2)..=Duration::from_secs(10);
         if self.max_scheduling_delay.is_some_and(|threshold| !bounds.contains(&threshold.get())) {

@@ -99,9 +99,10 @@ pub(super) const fn setting_of(limit: LimitKind) -> &'static str {
         LimitKind::AdaptiveConcurrency => "limits.concurrency.adaptive",
         LimitKind::LoadShedding => "limits.max_scheduling_delay",
         LimitKind::BufferedBodies => "limits.max_buffered_bodies",
+        LimitKind::BufferedAnswers => "limits.max_buffered_answers",
         LimitKind::WebSockets => "websocket.max_connections",
         LimitKind::Tasks => "tasks.max_tasks",
-        LimitKind::ConcurrencyShare | LimitKind::IdempotencyKeys => "limits.max_share",
+        LimitKind::ConcurrencyShare | LimitKind::IdempotencyKeys | LimitKind::AnswerWork => "limits.max_share",
     }
 }
 

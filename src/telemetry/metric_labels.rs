@@ -150,6 +150,8 @@ label! {
         ConcurrencyShare "share" "The share of one caller of an agent's concurrency.";
         CallerConcurrency "caller-concurrency" "The concurrent calls of a caller.";
         BufferedBodies "bodies" "The memory for callers' bodies, in all or of one caller.";
+        BufferedAnswers "answers" "The memory for answers that callers have not read, in all or of one caller.";
+        AnswerWork "answer-work" "The documents and lists that wait to be made for a caller.";
         WebSockets "websockets" "The open WebSockets, in all or of one caller.";
         Tasks "tasks" "The running and stored tasks, in all or of one caller.";
         IdempotencyKeys "idempotency-keys" "The share of one caller of the idempotency keys.";

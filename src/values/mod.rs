@@ -64,7 +64,7 @@ pub use host_name::{
 pub use http_date::{format_http_date, parse_http_date, parse_retry_after};
 pub use keyed_counts::{CountedHold, KeyedCounts};
 pub use known_secrets::{contains_known_secret, redact_known_secrets, register_secret, register_token};
-pub use low_priority::{lower_thread_priority, run_at_low_priority};
+pub use low_priority::{lower_thread_priority, poll_at_low_priority, run_at_low_priority};
 pub use max_share::MaxShare;
 pub use nearest_name::{edit_distance, nearest_name};
 pub use pem_file::{PemContent, parse_pem, parse_private_key, parse_private_key_of, read_pem_file, read_private_key};

@@ -1,7 +1,8 @@
 //! Attacks on a running gateway with the default bounds: documents that cost memory or time, which print what they cost,
 //! documents whose writer wants credentials or servers of others,
-//! and what leaves the gateway in answers and logs.
+//! what answers cost until they are read, and what leaves the gateway in answers and logs.
 
+mod answer_memory;
 mod answers;
 mod callers;
 mod credentials;

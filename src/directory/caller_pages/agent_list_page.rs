@@ -4,7 +4,7 @@ use super::{
     super::{
         DirectoryCall, DirectoryConfig,
         address_redaction::AddressRedactor,
-        agent_summary::{first_sentence, status_name},
+        agent_summary::{entry_text, entry_words, first_sentence, status_name},
         directory_request::{CALLER_PAGES_PATH, LOGIN_PARAMETER},
     },
     page_parts::shorten,
@@ -92,9 +92,10 @@ impl AgentListPage<'_> {
 
     fn row(&self, agent: &Agent) -> Markup {
         let redactor = AddressRedactor::for_list_entry(agent, self.call.base_url, self.config.advertised_endpoints);
-        let name = redactor.redact_text(&agent.name);
-        let description = redactor.redact_text(&agent.description);
-        let words = agent.tags.get(..MAX_WORDS).unwrap_or(&agent.tags);
+        let name = redactor.redact_text(entry_text(&agent.name));
+        let description = redactor.redact_text(first_sentence(&agent.description));
+        let words = entry_words(&agent.tags);
+        let words = words.get(..MAX_WORDS).unwrap_or(words);
         html! {
             tr {
                 th scope="row" {
@@ -103,7 +104,7 @@ impl AgentListPage<'_> {
                     code { (agent.id) }
                 }
                 td {
-                    (first_sentence(&description))
+                    (description)
                     @if !words.is_empty() {
                         br;
                         @for word in redactor.redact_list(words) { span .badge { (shorten(&word, MAX_WORD)) } " " }

@@ -1,7 +1,11 @@
 //! The gateway's own card: its skills are the agents visible to the caller, with a link to the list of all of them.
 
 use super::{
-    super::{AcceptedCredentials, DirectoryConfig, address_redaction::AddressRedactor, agent_summary::first_sentence},
+    super::{
+        AcceptedCredentials, DirectoryConfig,
+        address_redaction::AddressRedactor,
+        agent_summary::{entry_text, entry_words, first_sentence},
+    },
     agent_card::{AgentCard, CardInterface, CardSkill},
 };
 use crate::{agent::Agent, search::SearchResults};
@@ -43,18 +47,14 @@ impl GatewayCardBuilder<'_> {
 
     fn agent_skill(&self, agent: &Agent) -> CardSkill {
         let redactor = AddressRedactor::for_list_entry(agent, self.base_url, self.config.advertised_endpoints);
-        let description = redactor.redact_text(&agent.description);
-        let description = first_sentence(&description);
-        let tags = agent.capabilities.iter().chain(agent.tags.iter()).take(20);
+        let description = redactor.redact_text(first_sentence(&agent.description));
+        let name = redactor.redact_text(entry_text(&agent.name));
+        let tags = entry_words(&agent.capabilities).iter().chain(entry_words(&agent.tags)).take(20);
         let tags: Vec<String> = tags.map(|tag| redactor.redact_text(tag).into_owned()).collect();
         CardSkill {
             id: agent.id.to_string(),
-            name: redactor.redact_text(&agent.name).into_owned(),
-            description: if description.is_empty() {
-                redactor.redact_text(&agent.name).into_owned()
-            } else {
-                description.to_owned()
-            },
+            description: if description.is_empty() { name.to_string() } else { description.into_owned() },
+            name: name.into_owned(),
             tags: if tags.is_empty() { vec![agent.id.to_string()] } else { tags },
             ..CardSkill::default()
         }

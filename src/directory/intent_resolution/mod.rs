@@ -10,8 +10,8 @@ use super::{
     DirectoryCall, DirectoryConfig, DirectoryResponse,
     address_redaction::AddressRedactor,
     agent_document::RedactedDocument,
-    agent_summary::round_score,
-    conditional_response::Representation,
+    agent_summary::{entry_text, round_score},
+    bounded_list::to_json,
     json_object_builder::JsonObjectBuilder,
     media_types,
     openapi::schema_name,
@@ -94,9 +94,10 @@ impl IntentResolutionHandler<'_> {
             candidates.iter().map(|candidate| self.candidate_json(call, &request, candidate)).collect();
         let excluded: Vec<Value> =
             excluded.iter().map(|(id, why)| json!({"id": id.as_str(), "reasons": why})).collect();
-        let representation =
-            Representation::json(media_types::JSON, &json!({"candidates": candidates, "excluded": excluded}))?;
-        Ok(DirectoryResponse::uncacheable(StatusCode::OK, representation.into_body()))
+        Ok(DirectoryResponse::uncacheable(
+            StatusCode::OK,
+            to_json(&json!({"candidates": candidates, "excluded": excluded}))?,
+        ))
     }
 
     /// Adds the agents that match the intent, but that the search filtered out.
@@ -131,7 +132,7 @@ impl IntentResolutionHandler<'_> {
         let operation = operation_match::best_operation(agent, &request.intent);
         let mut fields = JsonObjectBuilder::default();
         fields.set("id", agent.id.as_str().into());
-        fields.set("name", redactor.redact_text(&agent.name).into());
+        fields.set("name", redactor.redact_text(entry_text(&agent.name)).into());
         fields.set_optional("version", agent.version.as_deref());
         let named_operation = operation.filter(|operation| !operation.name.is_empty());
         fields.set_optional("operation", named_operation.map(|operation| &*operation.name));

@@ -10,7 +10,7 @@ use super::{
         framework_discovery,
         media_types::{JSON, JWK_SET_MEDIA_TYPES, OPENAPI_MEDIA_TYPES, SCHEMA_MEDIA_TYPES},
         publishing::{MAX_HISTORY, PATCH_MEDIA_TYPES, WRITE_MEDIA_TYPES},
-        query_params::MAX_PAGE,
+        query_params::{MAX_OFFSET, MAX_PAGE},
     },
     shared_components::Parameter,
 };
@@ -44,6 +44,12 @@ impl BodyInfo {
 }
 
 const PAGE: Parameter = Parameter::number("page", "Number of the page.", MAX_PAGE);
+const OFFSET: Parameter = Parameter::Number {
+    name: "offset",
+    description: "Number of entries before the first page.",
+    min: 0,
+    max: MAX_OFFSET,
+};
 const LIST_PARAMETERS: &[Parameter] = &[
     Parameter::Shared("capabilities"),
     Parameter::Shared("tags"),
@@ -52,17 +58,22 @@ const LIST_PARAMETERS: &[Parameter] = &[
     Parameter::Shared("q"),
     Parameter::number("top", "Maximum number of entries; there are no further pages.", agent_list::MAX_PER_PAGE),
     PAGE,
-    Parameter::number("per_page", "Number of entries on a page.", agent_list::MAX_PER_PAGE),
+    OFFSET,
+    Parameter::number("per_page", "Maximum number of entries on a page.", agent_list::MAX_PER_PAGE),
 ];
-const MAP_PARAMETERS: &[Parameter] =
-    &[PAGE, Parameter::number("per_page", "Number of entries on a page.", agent_list::MAX_MAP_ENTRIES_PER_PAGE)];
+const MAP_PARAMETERS: &[Parameter] = &[
+    PAGE,
+    OFFSET,
+    Parameter::number("per_page", "Maximum number of entries on a page.", agent_list::MAX_MAP_ENTRIES_PER_PAGE),
+];
 const FRAMEWORK_PARAMETERS: &[Parameter] = &[
     Parameter::Shared("q"),
     Parameter::Shared("tag"),
     Parameter::Shared("view"),
     Parameter::Shared("include"),
     PAGE,
-    Parameter::number("per_page", "Number of entries on a page.", framework_discovery::MAX_PER_PAGE),
+    OFFSET,
+    Parameter::number("per_page", "Maximum number of entries on a page.", framework_discovery::MAX_PER_PAGE),
 ];
 const VIEW_PARAMETERS: &[Parameter] = &[Parameter::Shared("view"), Parameter::Shared("include")];
 const CARD_PARAMETERS: &[Parameter] = &[Parameter::Shared("version"), Parameter::Shared("A2A-Version")];

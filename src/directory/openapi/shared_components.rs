@@ -14,24 +14,25 @@ const REFERENCE_PREFIX: &str = "#/components/";
 pub(super) enum Parameter {
     /// One in `schemas.json`, by its key.
     Shared(&'static str),
-    /// A whole number from 1 in the query.
-    Number { name: &'static str, description: &'static str, max: usize },
+    /// A whole number in the query.
+    Number { name: &'static str, description: &'static str, min: usize, max: usize },
 }
 
 impl Parameter {
+    /// A number from 1.
     pub(super) const fn number(name: &'static str, description: &'static str, max: usize) -> Self {
-        Self::Number { name, description, max }
+        Self::Number { name, description, min: 1, max }
     }
 
     pub(super) fn to_json(&self) -> Value {
         match self {
             Self::Shared(name) => parameter_reference(name),
-            Self::Number { name, description, max } => json!({
+            Self::Number { name, description, min, max } => json!({
                 "name": name,
                 "in": "query",
                 "description": description,
                 "allowEmptyValue": true,
-                "schema": {"type": "integer", "minimum": 1, "maximum": max},
+                "schema": {"type": "integer", "minimum": min, "maximum": max},
             }),
         }
     }

@@ -15,6 +15,7 @@ mod openapi_security;
 mod publish_requests;
 mod resolving_intents;
 mod searching;
+mod shared_representations;
 
 use super::*;
 use crate::{
@@ -67,6 +68,7 @@ fn test_directory(documents: &[Value]) -> TestDirectory {
         index: Arc::new(index),
         masks: VisibilityMaskCache::default(),
         last_modified: LastModifiedTable::default(),
+        representations: RepresentationCache::default(),
         registry: None,
         signing_key: None,
         credentials,
@@ -120,6 +122,7 @@ struct TestRequest<'a> {
     method: Method,
     target: &'a str,
     headers: Vec<(&'static str, &'a str)>,
+    base_url: &'a str,
     body: String,
     authentication: AuthenticationMethod,
     grants: GrantSet,
@@ -130,6 +133,7 @@ fn get(target: &str) -> TestRequest<'_> {
         method: Method::GET,
         target,
         headers: Vec::new(),
+        base_url: BASE,
         body: String::new(),
         authentication: AuthenticationMethod::ApiKey,
         grants: GrantSet::default(),
@@ -181,7 +185,7 @@ impl TestDirectory {
             body: request.body.into(),
             caller: &caller,
             visibility: &self.visibility,
-            base_url: BASE,
+            base_url: request.base_url,
             audit: ChangeRecord::default(),
         };
         self.directory.respond(call).await

@@ -445,11 +445,13 @@ async fn the_bounds_in_the_document_are_those_of_the_gateway() {
         for parameter in parameters.filter(|parameter| parameter["schema"]["type"] == "integer") {
             let name = parameter["name"].as_str().unwrap();
             let max = parameter["schema"]["maximum"].as_u64().unwrap();
+            let has_zero = parameter["schema"]["minimum"] == 0;
             for (value, is_accepted) in [
                 (max.to_string(), true),
                 ((max + 1).to_string(), false),
                 ("1".to_owned(), true),
-                ("0".to_owned(), false),
+                ("0".to_owned(), has_zero),
+                ("-1".to_owned(), false),
                 (String::new(), true),
             ] {
                 let target = format!("{path}?{name}={value}");
@@ -458,7 +460,7 @@ async fn the_bounds_in_the_document_are_those_of_the_gateway() {
             checked += 1;
         }
     }
-    assert_eq!(checked, 3 + 2 * 2 + 2, "the lists of agents, of Agent Framework twice, and the map");
+    assert_eq!(checked, 4 + 2 * 3 + 3, "the lists of agents, of Agent Framework twice, and the map");
     for (body, is_accepted) in [
         (json!({"top": 100, "skip": 10_000}), true),
         (json!({"top": 1.0, "query": null, "filters": null}), true),

@@ -3,7 +3,7 @@
 use crate::{
     contract::{MemoryAccount, MemoryAccounts},
     fault::Result,
-    limit::{BodyReservation, CallLimiter},
+    limit::{CallLimiter, MemoryReservation},
     values::{ClientKey, MaxShare},
 };
 
@@ -24,7 +24,7 @@ impl MemoryAccounts for BodyAccount<'_> {
     }
 }
 
-impl MemoryAccount for BodyReservation {
+impl MemoryAccount for MemoryReservation {
     fn grow_to(&mut self, bytes: usize) -> Result<()> {
         Self::grow_to(self, bytes)
     }

@@ -1,7 +1,7 @@
 //! The request body: bounded in size and time, and not read before it is needed.
 
 use super::{body_account::BodyAccount, body_bound::BodyBound, incoming_request::IncomingRequest};
-use crate::{fault::Result, limit::BodyReservation};
+use crate::{fault::Result, limit::MemoryReservation};
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use std::time::Instant;
@@ -13,11 +13,11 @@ const MIN_CAPACITY: usize = 8 << 10;
 struct BufferedBody {
     bytes: Vec<u8>,
     max_capacity: usize,
-    reservation: BodyReservation,
+    reservation: MemoryReservation,
 }
 
 impl BufferedBody {
-    fn new(reservation: BodyReservation, max_capacity: usize) -> Self {
+    fn new(reservation: MemoryReservation, max_capacity: usize) -> Self {
         Self { bytes: Vec::new(), max_capacity, reservation }
     }
 

@@ -2,7 +2,7 @@
 //! and until it is handled.
 
 use crate::{
-    fault::Fault, gateway::gateway_state::Gateway, http_server::UpgradedStream, limit::BodyReservation,
+    fault::Fault, gateway::gateway_state::Gateway, http_server::UpgradedStream, limit::MemoryReservation,
     values::ClientKey,
 };
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ pub(super) struct MessageMemory {
 #[derive(Default)]
 struct ReceivedMessage {
     bytes: usize,
-    reservation: Option<BodyReservation>,
+    reservation: Option<MemoryReservation>,
     /// Whether a message found no memory, so that no more is read.
     is_refused: bool,
     refusal: Option<Fault>,

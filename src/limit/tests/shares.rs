@@ -157,6 +157,24 @@ fn bodies_of_one_client_take_at_most_its_share_of_the_memory_and_return_it() {
 }
 
 #[test]
+fn unread_answers_of_one_client_take_its_share_and_a_lone_one_may_be_longer() {
+    let limits = fixture(json!({"max_buffered_answers": "16MiB", "max_share": 0.25}));
+    let reserve = |number, length| limits.limits.answers().reserve(client(number), length);
+    let held: Vec<_> = (0..4).map(|_| reserve(1, 1 << 20).unwrap()).collect();
+    assert_share_used_up(reserve(1, 1).map(drop));
+    let lone = reserve(2, 10 << 20).unwrap();
+    assert_share_used_up(reserve(2, 1).map(drop));
+    let fault = reserve(3, 4 << 20).unwrap_err();
+    assert_eq!((fault.code(), fault.http_status()), (FaultCode::Overloaded, 503));
+    assert!(fault.message().contains("limits.max_buffered_answers"), "{fault}");
+    assert!(limits.has_metric("gatepost_limited_requests_total{limit=\"answers\",agent=\"-\"} 3"));
+    drop((held, lone));
+    // Longer than everything, while nobody holds anything.
+    drop(reserve(3, 20 << 20).unwrap());
+    assert!(!AnswerLimits::are_for(16 << 10) && AnswerLimits::are_for((16 << 10) + 1));
+}
+
+#[test]
 fn websockets_of_one_client_take_at_most_its_share() {
     let limits = fixture(json!({"max_share": 0.5}));
     let agent = limits.agent("ws");

@@ -1,0 +1,70 @@
+//! The limits of answers: the memory for those that are not read yet, and the turns of those that take long to make.
+
+use super::{
+    answer_work::{AnswerTurn, AnswerWork},
+    config::LimitConfig,
+    memory_budget::{BudgetKind, MemoryBudget, MemoryBudgetLimits, MemoryReservation},
+};
+use crate::{
+    fault::Fault,
+    telemetry::{LimitKind, Metrics},
+    values::ClientKey,
+};
+use std::sync::Arc;
+
+/// Complete answers of at most this many bytes are not counted.
+const MAX_UNCOUNTED_ANSWER: usize = 16 << 10;
+
+/// What unread answers hold, and those that are made.
+#[derive(Debug, Default)]
+pub(super) struct AnswerUsage {
+    budget: Arc<MemoryBudget>,
+    work: AnswerWork,
+}
+
+/// The limits of answers that are in force.
+#[derive(Debug)]
+pub struct AnswerLimits<'a> {
+    usage: &'a AnswerUsage,
+    bounds: MemoryBudgetLimits,
+    metrics: &'a Arc<Metrics>,
+}
+
+impl AnswerUsage {
+    /// Returns the limits under this configuration.
+    pub(super) fn limits<'a>(&'a self, config: &LimitConfig, metrics: &'a Arc<Metrics>) -> AnswerLimits<'a> {
+        AnswerLimits { usage: self, bounds: MemoryBudgetLimits::of(BudgetKind::Answers, config), metrics }
+    }
+}
+
+impl<'a> AnswerLimits<'a> {
+    /// Returns whether an answer of `length` bytes is counted.
+    pub fn are_for(length: usize) -> bool {
+        length > MAX_UNCOUNTED_ANSWER
+    }
+
+    /// Reserves memory for a complete answer of `length` bytes until `client` has read it.
+    ///
+    /// # Errors
+    /// 429 when the client has its share, 503 when all clients have the whole memory.
+    pub fn reserve(&self, client: ClientKey, length: usize) -> Result<MemoryReservation, Fault> {
+        let mut reservation = MemoryReservation::new(&self.usage.budget, self.bounds, client, self.metrics);
+        reservation.grow_to(length)?;
+        Ok(reservation)
+    }
+
+    /// Waits for a turn to make an answer of about `length` bytes that takes longer than a call may hold a thread: each
+    /// client makes one at a time.
+    ///
+    /// # Errors
+    /// 429 when too many answers wait for the client, or unread ones take its share; 503 when those of all clients take
+    /// the whole memory.
+    pub async fn await_turn(&self, client: ClientKey, length: usize) -> Result<AnswerTurn<'a>, Fault> {
+        let turn = self.usage.work.await_turn(client).await.inspect_err(|_| {
+            self.metrics.record_limited_request(LimitKind::AnswerWork);
+        })?;
+        // Nothing is made for a client that may not hold it.
+        self.reserve(client, length)?;
+        Ok(turn)
+    }
+}
