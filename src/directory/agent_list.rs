@@ -44,9 +44,9 @@ impl AgentListHandler<'_> {
         pages.per_page = top.unwrap_or(pages.per_page);
         let results =
             self.search.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
-        let BoundedList { body, count } = self.summaries(call, &results)?;
-        let has_more = count < results.hits.len() || results.has_more && top.is_none();
-        let next = has_more.then(|| pages.next_link(&format!("{}/agents", call.base_url), &params, count));
+        let BoundedList { body, cut } = self.summaries(call, &results)?;
+        let has_more = cut.is_some() || results.has_more && top.is_none();
+        let next = has_more.then(|| pages.next_link(&format!("{}/agents", call.base_url), &params, cut));
         Ok(Representation::new(media, body).with_next_link(next))
     }
 
@@ -83,10 +83,10 @@ impl AgentListHandler<'_> {
             let url = to_json(&format_args!("{}/agents/{id}/agent.json", call.base_url))?;
             Ok([&to_json(&id)?, &b":"[..], &url].concat())
         });
-        let BoundedList { body, count } = BoundedList::write("{\"agents\":{", "}}", entries)?;
-        let has_more = count < results.hits.len() || results.has_more;
+        let BoundedList { body, cut } = BoundedList::write("{\"agents\":{", "}}", entries)?;
+        let has_more = cut.is_some() || results.has_more;
         let url = || format!("{}/.well-known/agents.json", call.base_url);
-        let next = has_more.then(|| pages.next_link(&url(), &params, count));
+        let next = has_more.then(|| pages.next_link(&url(), &params, cut));
         Ok(Representation::new(media, body).with_next_link(next))
     }
 

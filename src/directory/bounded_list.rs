@@ -10,17 +10,18 @@ pub(super) const MAX_LIST_BYTES: usize = 1 << 20;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BoundedList {
     pub(super) body: Vec<u8>,
-    /// The number of its entries.
-    pub(super) count: usize,
+    /// The number of its entries, if further ones did not fit.
+    pub(super) cut: Option<usize>,
 }
 
 impl BoundedList {
     /// Writes the entries between `opening` and `closing`. Those that do not fit are not made.
     pub(super) fn write(opening: &str, closing: &str, entries: impl Iterator<Item = Result<Vec<u8>>>) -> Result<Self> {
-        let (mut body, mut count) = (opening.as_bytes().to_vec(), 0);
+        let (mut body, mut count, mut cut) = (opening.as_bytes().to_vec(), 0, None);
         for entry in entries {
             let entry = entry?;
             if count > 0 && body.len() + entry.len() > MAX_LIST_BYTES {
+                cut = Some(count);
                 break;
             }
             if count > 0 {
@@ -30,7 +31,7 @@ impl BoundedList {
             count += 1;
         }
         body.extend_from_slice(closing.as_bytes());
-        Ok(Self { body, count })
+        Ok(Self { body, cut })
     }
 }
 
@@ -57,12 +58,13 @@ mod tests {
             });
             let list = BoundedList::write("[", "]", entries).unwrap();
             serde_json::from_slice::<Vec<String>>(&list.body).unwrap();
-            (list.count, made)
+            (list.cut, made)
         };
-        assert_eq!(list(&[]), (0, 0));
-        assert_eq!(list(&[2 << 20, 1, 1]), (1, 2), "the first always fits, and nothing else beside it");
-        assert_eq!(list(&[1, 2 << 20, 1]), (1, 2));
-        assert_eq!(list(&[400 << 10; 5]), (2, 3));
-        assert_eq!(list(&[1; 5]), (5, 5));
+        assert_eq!(list(&[]), (None, 0));
+        assert_eq!(list(&[2 << 20]), (None, 1));
+        assert_eq!(list(&[2 << 20, 1, 1]), (Some(1), 2), "the first always fits, and nothing else beside it");
+        assert_eq!(list(&[1, 2 << 20, 1]), (Some(1), 2));
+        assert_eq!(list(&[400 << 10; 5]), (Some(2), 3));
+        assert_eq!(list(&[1; 5]), (None, 5));
     }
 }

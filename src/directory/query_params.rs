@@ -148,12 +148,18 @@ impl Pagination {
         self.page.saturating_sub(1).saturating_mul(self.per_page).saturating_add(self.skipped)
     }
 
-    /// Builds the `Link` to what follows a page of `count` entries (RFC 8288); `url` is the list's URL without a query.
-    pub(super) fn next_link(&self, url: &str, params: &QueryParams, count: usize) -> String {
-        let query = if count == self.per_page {
-            params.query_with(&["page"], &format!("page={}", self.page + 1))
-        } else {
-            params.query_with(&["page", "offset"], &format!("offset={}", self.offset().saturating_add(count)))
+    /// Builds the `Link` to what follows this page (RFC 8288), which ended early after `cut` entries if it did; `url` is
+    /// the list's URL without a query.
+    pub(super) fn next_link(&self, url: &str, params: &QueryParams, cut: Option<usize>) -> String {
+        let query = match cut {
+            None => params.query_with(&["page"], &format!("page={}", self.page + 1)),
+            Some(count) => {
+                let mut start = format!("offset={}", self.offset().saturating_add(count));
+                if params.has_any(&["top", "limit"]) {
+                    let _ = write!(start, "&top={}", self.per_page.saturating_sub(count));
+                }
+                params.query_with(&["page", "offset", "top", "limit"], &start)
+            }
         };
         format!("<{url}?{query}>; rel=\"next\"")
     }

@@ -150,3 +150,30 @@ async fn r60_the_map_lists_each_agents_descriptor_and_is_paginated() {
     let fault = fixture.expect_fault(get("/.well-known/agents.json?per_page=10001")).await;
     assert_eq!(fault.code(), FaultCode::InvalidInput);
 }
+
+#[tokio::test]
+async fn r21_a_page_that_ends_early_links_to_the_next_entry_and_no_more_than_top_are_listed() {
+    let words: Vec<String> = (0..400).map(|number| format!("word number {number:08}")).collect();
+    let documents: Vec<Value> = (0..150)
+        .map(|number| {
+            let mut document = minimal_agent(&format!("agent-{number:03}"));
+            (document["tags"], document["capabilities"]) = (json!(words), json!(words));
+            document
+        })
+        .collect();
+    let fixture = test_directory(&documents);
+    for (query, all, min_pages) in [("per_page=150", 150, 3), ("top=120", 120, 2), ("page=2&per_page=75", 75, 2)] {
+        let (mut target, mut listed, mut pages) = (format!("/agents?{query}"), Vec::new(), 0);
+        loop {
+            let page = fixture.expect_response(get(&target)).await;
+            assert!(page.body.len() <= (1 << 20) + 2, "{target}: {} bytes", page.body.len());
+            listed.extend(ids(&page.json()).into_iter().map(str::to_owned));
+            pages += 1;
+            let Some((_, rest)) = page.header("link").split_once("/agents?") else { break };
+            target = format!("/agents?{}", rest.split_once('>').unwrap().0);
+        }
+        let distinct: std::collections::BTreeSet<_> = listed.iter().collect();
+        assert_eq!((listed.len(), distinct.len()), (all, all), "{query}");
+        assert!(pages >= min_pages, "{query}: {pages} pages");
+    }
+}
