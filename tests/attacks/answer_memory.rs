@@ -90,7 +90,7 @@ async fn r5_documents_that_a_caller_does_not_read_take_its_share_and_hold_up_no_
 #[tokio::test]
 async fn r5_an_answer_that_is_not_read_is_given_up_after_the_idle_timeout() {
     let agent = Agent::echo().await;
-    let settings = "limits: {max_buffered_answers: 16MiB, max_share: 0.01}\nconnections: {body_idle_timeout: 1s}\n";
+    let settings = "limits: {max_buffered_answers: 16MiB, max_share: 0.01}\nconnections: {body_idle_timeout: 4s}\n";
     let gate =
         gateway().agent("echo", &agent).document(large_document(&agent, "large")).section(settings).start().await;
     let key = gate.key("team-a").to_owned();
