@@ -126,8 +126,8 @@ pub(super) struct AgentDocumentHandler<'a> {
 }
 
 impl AgentDocumentHandler<'_> {
-    /// `GET /agents/{id}` by the publisher: the document as it was published; `None` for other callers. If the registry is
-    /// unavailable, the served document is returned instead; a write guarded by its tag then fails.
+    /// `GET /agents/{id}` by the publisher: the document as it was published. `None` for other callers, and where the
+    /// registry is unavailable: the publisher gets the served document, and a write guarded by its tag fails.
     pub(super) async fn published_document(&self, call: &DirectoryCall<'_>) -> Result<Option<Representation>> {
         let media = media_types::negotiate(call.headers, DOCUMENT_MEDIA_TYPES)?;
         let published = self.owned_document(call).await;

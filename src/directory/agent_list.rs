@@ -45,8 +45,8 @@ impl AgentListHandler<'_> {
         let results =
             self.search.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
         let BoundedList { body, cut } = self.summaries(call, &results)?;
-        let has_more = cut.is_some() || results.has_more && top.is_none();
-        let next = has_more.then(|| pages.next_link(&format!("{}/agents", call.base_url), &params, cut));
+        let url = format!("{}/agents", call.base_url);
+        let next = pages.next_link(&url, &params, cut, results.has_more && top.is_none());
         Ok(Representation::new(media, body).with_next_link(next))
     }
 
@@ -84,9 +84,8 @@ impl AgentListHandler<'_> {
             Ok([&to_json(&id)?, &b":"[..], &url].concat())
         });
         let BoundedList { body, cut } = BoundedList::write("{\"agents\":{", "}}", entries)?;
-        let has_more = cut.is_some() || results.has_more;
-        let url = || format!("{}/.well-known/agents.json", call.base_url);
-        let next = has_more.then(|| pages.next_link(&url(), &params, cut));
+        let url = format!("{}/.well-known/agents.json", call.base_url);
+        let next = pages.next_link(&url, &params, cut, results.has_more);
         Ok(Representation::new(media, body).with_next_link(next))
     }
 

@@ -77,9 +77,8 @@ impl FrameworkDiscoveryHandler<'_> {
             self.search.find_agents(call, filters, text, HitRange { skip: pages.offset(), top: pages.per_page });
         let entries = results.hits.iter().map(|hit| to_json(&self.framework_entry(call.base_url, &hit.agent, view)));
         let BoundedList { body, cut } = BoundedList::write("{\"agents\":[", "]}", entries)?;
-        let has_more = cut.is_some() || results.has_more;
-        let url = || format!("{}{FRAMEWORK_LIST_PATH}", call.base_url);
-        let next = has_more.then(|| pages.next_link(&url(), &params, cut));
+        let url = format!("{}{FRAMEWORK_LIST_PATH}", call.base_url);
+        let next = pages.next_link(&url, &params, cut, results.has_more);
         Ok(Representation::new(media, body).with_next_link(next))
     }
 

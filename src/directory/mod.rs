@@ -46,7 +46,7 @@ pub use directory_request::{
 };
 pub use index_progress::IndexProgress;
 pub use last_modified_table::LastModifiedTable;
-pub use representation_cache::RepresentationCache;
+pub use representation_cache::{MAX_SHORT_DOCUMENT, RepresentationCache};
 pub use visibility_mask_cache::VisibilityMaskCache;
 
 use crate::{

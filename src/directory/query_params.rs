@@ -148,10 +148,17 @@ impl Pagination {
         self.page.saturating_sub(1).saturating_mul(self.per_page).saturating_add(self.skipped)
     }
 
-    /// Builds the `Link` to what follows this page (RFC 8288), which ended early after `cut` entries if it did; `url` is
-    /// the list's URL without a query.
-    pub(super) fn next_link(&self, url: &str, params: &QueryParams, cut: Option<usize>) -> String {
+    /// Builds the `Link` to what follows this page (RFC 8288): the next page if there is one, or what is left of this page,
+    /// which ended early after `cut` entries if it did. `url` is the list's URL without a query.
+    pub(super) fn next_link(
+        &self,
+        url: &str,
+        params: &QueryParams,
+        cut: Option<usize>,
+        has_next_page: bool,
+    ) -> Option<String> {
         let query = match cut {
+            None if !has_next_page => return None,
             None => params.query_with(&["page"], &format!("page={}", self.page + 1)),
             Some(count) => {
                 let mut start = format!("offset={}", self.offset().saturating_add(count));
@@ -161,7 +168,7 @@ impl Pagination {
                 params.query_with(&["page", "offset", "top", "limit"], &start)
             }
         };
-        format!("<{url}?{query}>; rel=\"next\"")
+        Some(format!("<{url}?{query}>; rel=\"next\""))
     }
 }
 

@@ -6,8 +6,8 @@ use crate::{agent::Agent, fault::Result, values::sha256};
 use http::header;
 use std::sync::Arc;
 
-/// Representations of shorter documents are made for each request, in bytes of the document.
-const MAX_UNSHARED_DOCUMENT: usize = 32 << 10;
+/// The longest document whose representations are made for each request, on the threads of calls, in bytes.
+pub const MAX_SHORT_DOCUMENT: usize = 32 << 10;
 /// Memory for representations and the agents that they are of, in bytes.
 const MAX_MEMORY: u64 = 16 << 20;
 
@@ -35,7 +35,7 @@ impl RepresentationCache {
         make: impl FnOnce() -> Result<Representation>,
     ) -> Result<Representation> {
         let agent = call.requested_agent()?;
-        if agent.document.len() <= MAX_UNSHARED_DOCUMENT {
+        if agent.document.len() <= MAX_SHORT_DOCUMENT {
             return make();
         }
         let key = key_of(call, &agent);

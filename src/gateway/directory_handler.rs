@@ -11,7 +11,9 @@ use super::{
 use crate::{
     agent::Agent,
     auth::Caller,
-    directory::{AgentVisibility, CallLimits, ChangeRecord, DirectoryCall, DirectoryRequest, ReadExtent},
+    directory::{
+        AgentVisibility, CallLimits, ChangeRecord, DirectoryCall, DirectoryRequest, MAX_SHORT_DOCUMENT, ReadExtent,
+    },
     fault::{Fault, FaultCode},
     http_server::ServeOutcome,
     registry::AgentSnapshot,
@@ -27,8 +29,6 @@ use std::{sync::Arc, time::Duration};
 const MAX_BODY: BodyBound = BodyBound::fixed(1 << 20);
 /// The fuel of all checks of inputs for one request: a millisecond.
 const MAX_CHECK_FUEL: u64 = 100_000;
-/// The longest document of an agent whose representations are made on the threads of calls, in bytes.
-const MAX_SHORT_DOCUMENT: usize = 32 << 10;
 /// The length of a list of a hundred agents, in bytes.
 const TYPICAL_LIST: usize = 32 << 10;
 /// The timeout of the request body.

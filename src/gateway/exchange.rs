@@ -180,14 +180,11 @@ impl<'a> Exchange<'a> {
     /// the memory for answers until it is written.
     pub(super) async fn respond(&mut self, head: ResponseHead, body: Bytes) -> CallResult<ServeOutcome> {
         let status = head.status.as_u16();
-        let _reservation = if AnswerLimits::are_for(body.len()) {
-            let reservation = self.gateway.limits.answers().reserve(self.client(), body.len());
-            Some(reservation.map_err(|fault| {
-                if self.call.stats.is_sent() { fault.with_progress(CallProgress::PossiblySent) } else { fault }
-            })?)
-        } else {
-            None
-        };
+        let is_counted = AnswerLimits::are_for(body.len());
+        let reservation = is_counted.then(|| self.gateway.limits.answers().reserve(self.client(), body.len()));
+        let _reservation = reservation.transpose().map_err(|fault| {
+            if self.call.stats.is_sent() { fault.with_progress(CallProgress::PossiblySent) } else { fault }
+        })?;
         Ok(match self.write_all(head, body).await {
             Some(length) => {
                 self.call.stats.bytes_out += length;

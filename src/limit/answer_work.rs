@@ -8,11 +8,14 @@ use crate::{
     values::ClientKey,
 };
 use std::time::Duration;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::{
+    sync::{Semaphore, SemaphorePermit},
+    time::timeout,
+};
 
 /// Maximum number of answers that wait for one client.
 const MAX_WAITING: u32 = 256;
-/// Maximum time that an answer waits for those of its client.
+/// Maximum time that an answer waits for those of its client, and then for those of others.
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// `Retry-After` of a request beyond either.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -43,7 +46,8 @@ impl AnswerWork {
     /// Waits for the turn of an answer of `client`.
     ///
     /// # Errors
-    /// 429 when too many answers of the client wait, or one has waited for too long.
+    /// 429 when too many answers of the client wait, or one has waited for too long; 503 when it has waited as long for
+    /// those of other clients.
     pub(super) async fn await_turn(&self, client: ClientKey) -> Result<AnswerTurn<'_>, Fault> {
         let usage = self.clients.usage(client);
         let of_client = match usage.try_acquire(1) {
@@ -53,8 +57,11 @@ impl AnswerWork {
                 Fault::new(FaultCode::RateLimited, text).with_retry_after(RETRY_AFTER)
             })?,
         };
-        let place = self.places.acquire().await;
-        let place = place.map_err(|_| Fault::new(FaultCode::Internal, "The places of answers are closed"))?;
+        // The semaphore is never closed.
+        let place = timeout(MAX_WAIT, self.places.acquire()).await.ok().and_then(Result::ok).ok_or_else(|| {
+            let text = "Too many documents, lists and pages are made at once";
+            Fault::new(FaultCode::Overloaded, text).with_retry_after(RETRY_AFTER)
+        })?;
         Ok(AnswerTurn { _place: place, _of_client: of_client })
     }
 }
@@ -62,7 +69,6 @@ impl AnswerWork {
 #[cfg(test)]
 mod tests {
     use super::*;
-
     use futures_util::{FutureExt, poll};
     use std::pin::pin;
 
@@ -96,5 +102,8 @@ mod tests {
         let started = tokio::time::Instant::now();
         assert_eq!(waiting.pop().unwrap().await.unwrap_err().http_status(), 429);
         assert_eq!(started.elapsed(), MAX_WAIT);
+        let work = AnswerWork { places: Semaphore::new(1), clients: ClientShares::default() };
+        let _first = work.await_turn(ClientKey::new(1)).await.unwrap();
+        assert_eq!(work.await_turn(ClientKey::new(2)).await.unwrap_err().http_status(), 503);
     }
 }

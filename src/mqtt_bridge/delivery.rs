@@ -22,7 +22,7 @@ impl Delivery {
         (message.qos > 0).then(|| Self {
             sender: sender.clone(),
             packet_id: message.packet_id,
-            length: message.payload.len(),
+            length: message.length(),
         })
     }
 

@@ -29,7 +29,7 @@ const MAX_PUBLICATIONS: usize = 64;
 /// Maximum: MQTT 3.1.1 has none, and mosquitto 2.0.11 sends several messages for each acknowledgement.
 const MAX_KEPT_KIB: usize = 64 * (MAX_MESSAGE_BYTES + TASK_OVERHEAD) / 1024;
 /// What a waiting task takes beside its message, in bytes, at most.
-const TASK_OVERHEAD: usize = 5 * 1024;
+pub(super) const TASK_OVERHEAD: usize = 5 * 1024;
 /// Time for publishing the errors of tasks that did not finish.
 const ERROR_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of discarded messages that are logged a second.

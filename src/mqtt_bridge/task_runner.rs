@@ -196,6 +196,7 @@ mod tests {
     use super::*;
     use crate::mqtt_bridge::{
         deduplication::RecentTaskIds,
+        running_tasks::TASK_OVERHEAD,
         task_envelope::{IncomingTask, TaskValidator, TaskVerdict},
     };
     use serde_json::json;
@@ -245,7 +246,10 @@ mod tests {
             finished_ids: None,
         };
         let (id, started) = (task.uuid, Instant::now());
-        runner.run(task).await;
+        let run = runner.run(task);
+        let size = size_of_val(&run) + size_of::<BridgeTask>();
+        assert!(size < TASK_OVERHEAD, "a waiting task has {size} bytes beside its message");
+        run.await;
         assert_eq!(started.elapsed().as_secs(), 3_600, "as long as the broker keeps the session");
         assert!(matches!(validate(&[]), TaskVerdict::Duplicate(_)));
         let abandoned = unfinished.take_abandoned();

@@ -35,6 +35,14 @@ pub struct IncomingMessage {
     pub packet_id: u16,
 }
 
+impl IncomingMessage {
+    /// Returns the length of the payload and the texts, in bytes.
+    pub fn length(&self) -> usize {
+        let properties = self.user_properties.iter().map(|(name, value)| name.len() + value.len());
+        self.topic.len() + self.payload.len() + properties.sum::<usize>()
+    }
+}
+
 /// A message to publish.
 #[derive(Clone, Debug)]
 pub(super) struct OutgoingPublish<'a> {

@@ -18,3 +18,17 @@ fn r109_topics_have_one_canonical_spelling() {
         assert_eq!(canonical_topic(canonical), canonical, "{topic}");
     }
 }
+
+#[test]
+fn r116_the_length_of_a_message_is_that_of_all_its_texts() {
+    let message = IncomingMessage {
+        topic: "abc".into(),
+        payload: "12345".into(),
+        user_properties: vec![("baggage".to_owned(), "x".repeat(1_000)); 16],
+        retained: false,
+        repeated: false,
+        qos: 1,
+        packet_id: 1,
+    };
+    assert_eq!(message.length(), 8 + 16 * 1_007);
+}
