@@ -13,8 +13,13 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::{TcpStream, UnixStream},
+    task::coop,
 };
 use tokio_rustls::client::TlsStream;
+
+/// How many bytes of a read count as one operation of the task, which yields after 128. Otherwise an agent that is
+/// always ahead has up to 50 MiB parsed in one poll.
+const BYTES_PER_OPERATION: usize = 16 << 10;
 
 #[derive(Debug)]
 pub(super) enum TransportStream {
@@ -71,7 +76,12 @@ impl AsyncRead for CountedStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = to.filled().len();
         ready!(with_stream!(self, stream => Pin::new(stream).poll_read(cx, to)))?;
-        self.counters.received.fetch_add((to.filled().len() - before) as u64, Ordering::Relaxed);
+        let received = to.filled().len() - before;
+        self.counters.received.fetch_add(received as u64, Ordering::Relaxed);
+        for _ in 0..received / BYTES_PER_OPERATION {
+            let Poll::Ready(operation) = coop::poll_proceed(cx) else { break };
+            operation.made_progress();
+        }
         Poll::Ready(Ok(()))
     }
 }

@@ -54,7 +54,7 @@ pub(in crate::transport) struct HttpReplyBody {
     /// The chunks that were ready since the deadline was last compared with the clock.
     unchecked_chunks: u8,
     empty_frames: u32,
-    /// What the connection had received when the wait for the current chunk began.
+    /// What the connection had received when the last chunk was taken.
     received_before_chunk: u64,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Debug for HttpReplyBody {
 impl HttpReplyBody {
     /// Each chunk may take the idle timeout, the whole body until `deadline`.
     pub(super) fn new(body: Incoming, source: ReplyConnection, timeouts: UpstreamTimeouts, deadline: Instant) -> Self {
-        Self {
+        let mut reply = Self {
             body,
             source,
             timeouts,
@@ -77,7 +77,9 @@ impl HttpReplyBody {
             unchecked_chunks: 0,
             empty_frames: 0,
             received_before_chunk: 0,
-        }
+        };
+        reply.received_before_chunk = reply.received_bytes();
+        reply
     }
 
     pub(in crate::transport) fn length(&self) -> Option<u64> {
@@ -93,23 +95,22 @@ impl HttpReplyBody {
         std::future::poll_fn(|cx| {
             if let Poll::Ready(chunk) = self.poll_chunk(cx) {
                 self.chunk_deadline = None;
+                self.received_before_chunk = self.received_bytes();
                 return Poll::Ready(self.check_deadline_of_ready_chunk(chunk));
             }
             // Most chunks are ready at once and need no timer.
             let now = Instant::now();
             let until = match self.chunk_deadline {
                 Some(until) => until,
-                None => {
-                    self.received_before_chunk = self.received_bytes();
-                    *self.chunk_deadline.insert(self.deadline.min(now + self.timeouts.idle))
-                }
+                None => *self.chunk_deadline.insert(self.deadline.min(now + self.timeouts.idle)),
             };
+            // Before the deadline, which one poll may exceed on a busy machine: it takes what a connection has.
+            if self.received_bytes().saturating_sub(self.received_before_chunk) > MAX_FRAMING_BYTES {
+                return Poll::Ready(Some(Err(self.finish_without_content())));
+            }
             // A connection that always has bytes uses up the budget of the task, without which no timer is ready.
             if now >= until {
                 return Poll::Ready(Some(Err(self.finish_with_timeout(until))));
-            }
-            if self.received_bytes().saturating_sub(self.received_before_chunk) > MAX_FRAMING_BYTES {
-                return Poll::Ready(Some(Err(self.finish_without_content())));
             }
             let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
             if timer.deadline() != until {
