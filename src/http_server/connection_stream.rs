@@ -2,10 +2,8 @@
 //! ahead first; small writes are buffered until a flush. An idle connection owns no buffer.
 //! The digest traits of Pingora return nothing, because [`super::HttpConnection`] holds those facts.
 
-use super::{
-    http2_frame_meter::{FrameFlood, Http2FrameMeter},
-    request_validation::{ChunkedFramingValidator, InvalidChunkedFraming},
-};
+use super::request_validation::{ChunkedFramingValidator, InvalidChunkedFraming};
+use crate::net::Http2FrameMeter;
 use async_trait::async_trait;
 use bytes::{Buf, BytesMut};
 use pingora_core::protocols::{
@@ -74,7 +72,7 @@ impl ConnectionStream {
             write_buffer: BytesMut::new(),
             unbuffered: AtomicBool::new(false),
             chunked_framing: None,
-            http2_frames: is_http2.then(Box::default),
+            http2_frames: is_http2.then(|| Box::new(Http2FrameMeter::of_client())),
         }
     }
 
@@ -90,7 +88,7 @@ impl ConnectionStream {
 
     /// Marks the connection as HTTP/2, after its preface was seen on a plain connection.
     pub(super) fn set_http2(&mut self) {
-        self.http2_frames = Some(Box::default());
+        self.http2_frames = Some(Box::new(Http2FrameMeter::of_client()));
     }
 
     /// Validates chunked framing from now on, if `chunks` is set; `first` are the body bytes already read.
@@ -254,7 +252,7 @@ impl AsyncRead for ConnectionStream {
             ready!(self.inner.poll_read(task, to))?;
             let new = to.filled().get(before..).unwrap_or_default();
             if let Some(frames) = &mut self.http2_frames {
-                return Poll::Ready(frames.feed(new).map_err(|FrameFlood| frame_flood()));
+                return Poll::Ready(frames.feed(new));
             }
             let validation = self.chunked_framing.as_mut().map_or(Ok(()), |validator| validator.feed(new));
             return Poll::Ready(validation.map_err(|InvalidChunkedFraming| {
@@ -268,13 +266,8 @@ impl AsyncRead for ConnectionStream {
         if self.read_ahead.is_empty() {
             self.read_ahead = BytesMut::new();
         }
-        Poll::Ready(fed.map_err(|FrameFlood| frame_flood()))
+        Poll::Ready(fed)
     }
-}
-
-#[cold]
-fn frame_flood() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "too many HTTP/2 frames without effect")
 }
 
 impl AsyncWrite for ConnectionStream {

@@ -17,7 +17,6 @@ mod cut_off;
 pub mod fuzz;
 mod http1_connection;
 mod http2_connection;
-mod http2_frame_meter;
 mod http_connection;
 mod http_service;
 mod http_session;

@@ -187,12 +187,13 @@ async fn handshake_http(
     generation: u64,
     h2: bool,
 ) -> Result<HttpConnection, Fault> {
-    let (counted, counters) = CountedStream::new(stream);
+    let (mut counted, counters) = CountedStream::new(stream);
     if !h2 {
         pool.shares_http2.store(false, Ordering::Relaxed);
         let connection = Http1Connection::handshake(counted, counters, generation).await;
         return connection.map(HttpConnection::Http1).map_err(|error| error_mapping::no_response_fault(&error));
     }
+    counted.set_http2();
     let (sender, connection) = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)

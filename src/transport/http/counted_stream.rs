@@ -1,6 +1,7 @@
 //! The byte stream of a connection (TCP, TLS or Unix socket), with counters of the bytes sent and received, for the
-//! retry logic.
+//! retry logic, and with a bound of what an agent sends without effect.
 
+use crate::net::Http2FrameMeter;
 use std::{
     io,
     pin::Pin,
@@ -46,17 +47,27 @@ impl ByteCounters {
 pub(super) struct CountedStream {
     stream: TransportStream,
     counters: Arc<ByteCounters>,
+    /// Set where the connection speaks HTTP/2.
+    http2_frames: Option<Box<Http2FrameMeter>>,
 }
 
 impl CountedStream {
     pub(super) fn new(stream: TransportStream) -> (Self, Arc<ByteCounters>) {
         let counters = Arc::new(ByteCounters::default());
-        (Self { stream, counters: Arc::clone(&counters) }, counters)
+        (Self { stream, counters: Arc::clone(&counters), http2_frames: None }, counters)
     }
 
-    fn count_sent(&self, count: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    /// Marks the connection as HTTP/2.
+    pub(super) fn set_http2(&mut self) {
+        self.http2_frames = Some(Box::new(Http2FrameMeter::of_server()));
+    }
+
+    fn count_sent(&mut self, count: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(count)) = &count {
             self.counters.sent.fetch_add(*count as u64, Ordering::Relaxed);
+            if let Some(frames) = &mut self.http2_frames {
+                frames.record_written(*count);
+            }
         }
         count
     }
@@ -82,7 +93,8 @@ impl AsyncRead for CountedStream {
             let Poll::Ready(operation) = coop::poll_proceed(cx) else { break };
             operation.made_progress();
         }
-        Poll::Ready(Ok(()))
+        let Some(frames) = &mut self.http2_frames else { return Poll::Ready(Ok(())) };
+        Poll::Ready(frames.feed(to.filled().get(before..).unwrap_or_default()))
     }
 }
 

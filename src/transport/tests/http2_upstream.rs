@@ -183,3 +183,32 @@ async fn idle_shared_connections_are_closed() {
     assert_eq!(upstream.client.idle_connections(), 1);
     sweep_until_idle(&upstream.client).await;
 }
+
+#[tokio::test]
+async fn an_agents_flood_of_frames_without_effect_ends_its_connection() {
+    for (name, frame) in [
+        ("WINDOW_UPDATE", &b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01"[..]),
+        ("PING", b"\0\0\x08\x06\0\0\0\0\x0012345678"),
+        ("PING with ACK", b"\0\0\x08\x06\x01\0\0\0\x0012345678"),
+        ("an unknown frame", b"\0\0\x01\xc8\0\0\0\0\0x"),
+        ("SETTINGS", b"\0\0\0\x04\0\0\0\0\0"),
+    ] {
+        let refused = Arc::new(tokio::sync::Notify::new());
+        let seen = Arc::clone(&refused);
+        let (address, _) = start_agent(move |stream, _| {
+            let (frames, seen) = (frame.repeat(1_000), Arc::clone(&seen));
+            async move {
+                let (mut reader, mut writer) = tokio::io::split(stream);
+                tokio::spawn(async move { while matches!(reader.read(&mut [0; 4_096]).await, Ok(1..)) {} });
+                writer.write_all(b"\0\0\0\x04\0\0\0\0\0").await?;
+                while writer.write_all(&frames).await.is_ok() {}
+                seen.notify_one();
+                Ok(())
+            }
+        })
+        .await;
+        let upstream = TestUpstream::new(&format!("http://{address}/"), &settings());
+        assert_fault(upstream.post().await, 502, "AgentError");
+        assert!(tokio::time::timeout(Duration::from_secs(20), refused.notified()).await.is_ok(), "{name} for ever");
+    }
+}

@@ -2,16 +2,16 @@
 //! SETTINGS, empty DATA and unknown frames cost processor time, and the codec accepts any number of them. The meter reads
 //! the headers of the frames (RFC 9113 §4.1) beside the codec, which checks their syntax.
 
-use std::time::Instant;
+use std::{io, time::Instant};
 
 /// The frames without effect that a peer may send at once.
 const MAX_CREDIT: u32 = 10_000;
 /// The frames without effect that it may send in each second beyond that.
 const CREDIT_PER_SECOND: u32 = 1_000;
-/// What a request, and a part of a body, allow: clients update windows and set priorities with them.
-const CREDIT_PER_REQUEST: u32 = 16;
+/// What a message, and a part of a body, allow: peers update windows and set priorities with them.
+const CREDIT_PER_MESSAGE: u32 = 16;
 const CREDIT_PER_DATA: u32 = 2;
-/// The bytes of responses that allow one more frame, such as an update of a window.
+/// The bytes written that allow one more frame, such as an update of a window.
 const WRITTEN_BYTES_PER_CREDIT: usize = 512;
 
 /// Length of the connection preface (RFC 9113 §3.4), which no frame header precedes.
@@ -22,13 +22,9 @@ const HEADERS: u8 = 1;
 const CONTINUATION: u8 = 9;
 const END_STREAM: u8 = 1;
 
-/// The peer sends more frames without effect than it may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FrameFlood;
-
 /// Counts the frames of one connection.
 #[derive(Debug)]
-pub(super) struct Http2FrameMeter {
+pub(crate) struct Http2FrameMeter {
     /// The bytes to skip before the next header: the preface, or the payload of a frame.
     skip: usize,
     header: [u8; HEADER_BYTES],
@@ -39,11 +35,20 @@ pub(super) struct Http2FrameMeter {
     refilled_at: Instant,
 }
 
-impl Default for Http2FrameMeter {
-    /// Creates the meter of a connection whose preface was not read.
-    fn default() -> Self {
+impl Http2FrameMeter {
+    /// Creates the meter of what a client sends, whose preface was not read.
+    pub(crate) fn of_client() -> Self {
+        Self::new(PREFACE_BYTES)
+    }
+
+    /// Creates the meter of what a server sends.
+    pub(crate) fn of_server() -> Self {
+        Self::new(0)
+    }
+
+    fn new(skip: usize) -> Self {
         Self {
-            skip: PREFACE_BYTES,
+            skip,
             header: [0; HEADER_BYTES],
             header_length: 0,
             credit: MAX_CREDIT,
@@ -51,11 +56,9 @@ impl Default for Http2FrameMeter {
             refilled_at: Instant::now(),
         }
     }
-}
 
-impl Http2FrameMeter {
     /// Records bytes that were written.
-    pub(super) fn record_written(&mut self, bytes: usize) {
+    pub(crate) fn record_written(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written >= WRITTEN_BYTES_PER_CREDIT {
             let credit = u32::try_from(self.written / WRITTEN_BYTES_PER_CREDIT).unwrap_or(u32::MAX);
@@ -68,7 +71,7 @@ impl Http2FrameMeter {
     ///
     /// # Errors
     /// The peer sends too many frames without effect.
-    pub(super) fn feed(&mut self, mut bytes: &[u8]) -> Result<(), FrameFlood> {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
@@ -88,12 +91,12 @@ impl Http2FrameMeter {
         Ok(())
     }
 
-    fn count_frame(&mut self) -> Result<(), FrameFlood> {
+    fn count_frame(&mut self) -> io::Result<()> {
         let [high, middle, low, kind, flags, ..] = self.header;
         let length = u32::from_be_bytes([0, high, middle, low]);
         self.skip = length as usize;
         match kind {
-            HEADERS => self.earn(CREDIT_PER_REQUEST),
+            HEADERS => self.earn(CREDIT_PER_MESSAGE),
             DATA if length > 0 => self.earn(CREDIT_PER_DATA),
             DATA if flags & END_STREAM != 0 => {}
             CONTINUATION if length > 0 => {}
@@ -106,7 +109,7 @@ impl Http2FrameMeter {
         self.credit = self.credit.saturating_add(credit).min(MAX_CREDIT);
     }
 
-    fn spend(&mut self) -> Result<(), FrameFlood> {
+    fn spend(&mut self) -> io::Result<()> {
         if self.credit == 0 {
             // The clock is read only here, so that other connections do not pay for it.
             let elapsed = self.refilled_at.elapsed().as_millis();
@@ -114,9 +117,14 @@ impl Http2FrameMeter {
             self.refilled_at = Instant::now();
             self.earn(u32::try_from(earned).unwrap_or(u32::MAX));
         }
-        self.credit = self.credit.checked_sub(1).ok_or(FrameFlood)?;
+        self.credit = self.credit.checked_sub(1).ok_or_else(frame_flood)?;
         Ok(())
     }
+}
+
+#[cold]
+fn frame_flood() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "too many HTTP/2 frames without effect")
 }
 
 #[cfg(test)]
@@ -129,7 +137,7 @@ mod tests {
     }
 
     fn meter_after_preface() -> Http2FrameMeter {
-        let mut meter = Http2FrameMeter::default();
+        let mut meter = Http2FrameMeter::of_client();
         meter.feed(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         meter
     }
