@@ -3,7 +3,7 @@
 //! The digest traits of Pingora return nothing, because [`super::HttpConnection`] holds those facts.
 
 use super::request_validation::{ChunkedFramingValidator, InvalidChunkedFraming};
-use crate::net::Http2FrameMeter;
+use crate::values::Http2FrameMeter;
 use async_trait::async_trait;
 use bytes::{Buf, BytesMut};
 use pingora_core::protocols::{

@@ -26,7 +26,7 @@ const PROBES_PER_MEASUREMENT: u32 = 10;
 /// Pause between two probes while too few calls are in flight to shed load. Each probe wakes threads.
 const QUIET_PROBE_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the calls in flight are counted while there are none, and nothing is probed.
-const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Level at which all calls of the lowest priority are refused. Twice this level refuses the two lowest priorities.
 const LEVEL_PER_RANK: u32 = 1 << 16;
 /// How often the configuration is checked while load shedding is disabled.

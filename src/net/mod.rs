@@ -8,7 +8,6 @@ mod bounded_fetch;
 mod dns;
 mod error;
 mod fetch_client;
-mod http2_frame_meter;
 mod redirect;
 mod source_client;
 mod system_authorities;
@@ -23,7 +22,6 @@ pub use bounded_fetch::{FetchLimits, error_chain};
 pub use dns::{ResolveError, resolve_host};
 pub use error::FetchError;
 pub use fetch_client::{FetchClient, FetchReply, FormRequest, UrlTrust};
-pub(crate) use http2_frame_meter::Http2FrameMeter;
 pub use redirect::FinalReply;
 pub use reqwest::Url;
 pub use source_client::{

@@ -12,7 +12,8 @@ use super::{
     },
     source_health::SourceHealth,
     source_poll::{Generation, IngestOutcome, SourcePoll},
-    source_state::{SourceSpec, SourceState},
+    source_spec::SourceSpec,
+    source_state::SourceState,
 };
 use crate::{
     agent::{Agent, AgentEndpoint, AgentId, AgentSource},
@@ -164,7 +165,28 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
 
     /// Ingests poll results of this generation. May take long: call it from a thread that may block.
     pub fn ingest(&self, generation: Generation, polls: Vec<SourcePoll>) -> Vec<IngestOutcome> {
-        let mut state = self.lock_state();
+        self.ingest_locked(&mut self.lock_state(), generation, polls)
+    }
+
+    /// Ingests the results of polls that change no source, which takes no time; gives others back, and all while the
+    /// state is being changed.
+    pub(super) fn ingest_unchanged(
+        &self,
+        generation: Generation,
+        polls: Vec<SourcePoll>,
+    ) -> Result<Vec<IngestOutcome>, Vec<SourcePoll>> {
+        match self.state.try_lock() {
+            Some(mut state) if state.is_unchanged_by(&polls) => Ok(self.ingest_locked(&mut state, generation, polls)),
+            _ => Err(polls),
+        }
+    }
+
+    fn ingest_locked(
+        &self,
+        state: &mut CatalogueState<R>,
+        generation: Generation,
+        polls: Vec<SourcePoll>,
+    ) -> Vec<IngestOutcome> {
         if state.generation != generation {
             return vec![IngestOutcome::Outdated; polls.len()];
         }
@@ -172,7 +194,7 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         let has_parts = polls.iter().any(|poll| !poll.result.parts.is_empty());
         let outcomes = state.ingest(polls);
         let changed = outcomes.contains(&IngestOutcome::Accepted { changed: true });
-        self.publish_or_update_health(&mut state, has_parts || changed);
+        self.publish_or_update_health(state, has_parts || changed);
         outcomes
     }
 

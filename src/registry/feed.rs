@@ -57,6 +57,12 @@ impl PollResult {
     pub fn failed(why: impl Into<String>) -> Self {
         Self { error: Some(why.into()), ..Self::default() }
     }
+
+    /// Whether the poll succeeded and no part changed.
+    pub(super) fn is_unchanged(&self) -> bool {
+        let Self { parts, lists, warnings: _, poll_soon: _, replaces_all, error } = self;
+        parts.is_empty() && lists.is_empty() && !replaces_all && error.is_none()
+    }
 }
 
 /// One file, page or topic of a feed.

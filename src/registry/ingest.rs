@@ -65,8 +65,19 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
             .collect()
     }
 
+    /// Whether the polls found nothing new at sources that are as they were last read.
+    pub(super) fn is_unchanged_by(&self, polls: &[SourcePoll]) -> bool {
+        polls.iter().all(|poll| {
+            let source = self.sources.get(poll.source);
+            poll.stored_at.is_none() && poll.result.is_unchanged() && source.is_some_and(SourceState::is_up_to_date)
+        })
+    }
+
     /// Ingests poll results, each of a different source.
     pub(super) fn ingest(&mut self, polls: Vec<SourcePoll>) -> Vec<IngestOutcome> {
+        if self.is_unchanged_by(&polls) {
+            return polls.into_iter().map(|poll| self.record_unchanged(poll)).collect();
+        }
         let capacity = MAX_AGENTS.saturating_sub(self.sources.iter().map(SourceState::len).sum());
         let mut batch = IngestBatch { documents: Vec::new(), capacity };
         let plans: Vec<_> = polls.into_iter().map(|poll| self.plan_ingest(poll, &mut batch)).collect();
@@ -97,6 +108,13 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
         drop(reusable);
         self.schemas.remove_unused();
         outcomes
+    }
+
+    fn record_unchanged(&mut self, poll: SourcePoll) -> IngestOutcome {
+        let Some(source) = self.sources.get_mut(poll.source) else { return IngestOutcome::Outdated };
+        source.set_warnings(poll.result.warnings);
+        source.record_success(SystemTime::now());
+        IngestOutcome::Accepted { changed: false }
     }
 
     /// Moves the documents of a poll result to the batch, or returns the outcome of a result that is not ingested.

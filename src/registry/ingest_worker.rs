@@ -92,8 +92,11 @@ impl<R: Send + Sync + 'static> IngestWorker<R> {
                     }
                     let began = std::time::Instant::now();
                     self.ingest(batch).await;
-                    // At most 30 % of the time is spent on ingesting.
-                    tokio::time::sleep(began.elapsed() * 7 / 3).await;
+                    // At most 30 % of the time is spent on ingesting. A timer costs more than a poll that found nothing.
+                    let duration = began.elapsed();
+                    if duration >= Duration::from_millis(1) {
+                        tokio::time::sleep(duration * 7 / 3).await;
+                    }
                 }
                 Some(done) = flushes.recv() => {
                     self.persist_everything().await;
@@ -110,11 +113,16 @@ impl<R: Send + Sync + 'static> IngestWorker<R> {
             polls.into_iter().map(|queued| (queued.poll, queued.outcome)).unzip();
         let source_indexes: Vec<usize> = source_polls.iter().map(|poll| poll.source).collect();
         let (catalogue, generation) = (Arc::clone(&self.catalogue), self.generation);
-        let ingested = tokio::task::spawn_blocking(move || catalogue.ingest(generation, source_polls)).await;
-        let outcomes = ingested.unwrap_or_else(|_| {
-            tracing::error!("ingesting agents panicked: the agents in force stay (a defect of the gateway)");
-            vec![IngestOutcome::Rejected; source_indexes.len()]
-        });
+        let outcomes = match catalogue.ingest_unchanged(generation, source_polls) {
+            Ok(outcomes) => outcomes,
+            Err(source_polls) => {
+                let ingested = tokio::task::spawn_blocking(move || catalogue.ingest(generation, source_polls)).await;
+                ingested.unwrap_or_else(|_| {
+                    tracing::error!("ingesting agents panicked: the agents in force stay (a defect of the gateway)");
+                    vec![IngestOutcome::Rejected; source_indexes.len()]
+                })
+            }
+        };
         self.report_outcomes(source_indexes, outcome_senders, outcomes);
         self.run_maintenance().await;
     }

@@ -34,6 +34,7 @@ mod signature_policy;
 mod source_health;
 mod source_manager;
 mod source_poll;
+mod source_spec;
 mod source_state;
 mod table_task;
 #[cfg(test)]
@@ -65,7 +66,7 @@ pub use route_compilation::CompileRoute;
 pub use source_health::{DocumentWarnings, SourceHealth};
 pub use source_manager::SourceManager;
 pub use source_poll::{Generation, IngestOutcome, SourcePoll};
-pub use source_state::SourceSpec;
+pub use source_spec::SourceSpec;
 
 /// Maximum number of agents in one gateway, over all sources.
 pub const MAX_AGENTS: usize = 200_000;

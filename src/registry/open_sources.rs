@@ -11,7 +11,7 @@ use super::{
     http_feed::{self, RegistryFeedSettings},
     last_known_good::LastKnownGoodFile,
     signature_policy::SignaturePolicy,
-    source_state::SourceSpec,
+    source_spec::SourceSpec,
 };
 use crate::{
     net::{self, AddressPolicy, FetchClient, FetchLimits, SourceClient},

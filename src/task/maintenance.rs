@@ -267,7 +267,8 @@ async fn run_callbacks(registry: Weak<TaskRegistry>, due: Arc<Notify>) {
     let (mut must_list, mut next_list) = (true, Instant::now());
     while let Some(maintenance) = registry.upgrade().map(TaskMaintenance) {
         while deliveries.try_join_next().is_some() {}
-        if must_list && Instant::now() >= next_list && maintenance.0.callback_sender.load().is_some() {
+        let has_callbacks = maintenance.0.callback_sender.load().is_some();
+        if must_list && has_callbacks && Instant::now() >= next_list {
             let started = Instant::now();
             let now = OffsetDateTime::now_utc();
             let store = &maintenance.0.store;
@@ -280,7 +281,7 @@ async fn run_callbacks(registry: Weak<TaskRegistry>, due: Arc<Notify>) {
         // Released while idle, so that the registry can be dropped.
         drop(maintenance);
         let is_delivering = !deliveries.is_empty();
-        let until = if must_list { next_list } else { Instant::now() + INTERVAL };
+        let until = if must_list && has_callbacks { next_list } else { Instant::now() + INTERVAL };
         tokio::select! {
             () = due.notified() => must_list = true,
             Some(_) = deliveries.join_next(), if is_delivering => {}

@@ -23,6 +23,7 @@ mod failure_redaction;
 mod file_stamp;
 mod glob;
 mod host_name;
+mod http2_frame_meter;
 mod http_date;
 pub mod json;
 mod keyed_counts;
@@ -62,6 +63,7 @@ pub use host_name::{
     host_without_port, is_host_and_port, is_loopback_authority, is_loopback_host, parse_ip_literal, strip_brackets,
 };
 pub use http_date::{format_http_date, parse_http_date, parse_retry_after};
+pub use http2_frame_meter::Http2FrameMeter;
 pub use keyed_counts::{CountedHold, KeyedCounts};
 pub use known_secrets::{contains_known_secret, redact_known_secrets, register_secret, register_token};
 pub use low_priority::{lower_thread_priority, poll_at_low_priority, run_at_low_priority};

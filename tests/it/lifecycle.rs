@@ -431,3 +431,32 @@ async fn the_process_uses_no_huge_pages_unless_the_operator_wants_them() {
     let inherited = of_tests.lines().find_map(|line| line.strip_prefix("THP_enabled:")).map(|value| value.trim());
     assert_eq!(pages_of(&own).as_deref(), inherited);
 }
+
+/// The processor time that the process has used.
+fn processor_time(gate: &Gateway) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", gate.child.id())).unwrap();
+    // The second field is the name, in parentheses; user and system time are the 14th and 15th.
+    let (_, fields) = stat.rsplit_once(')').unwrap();
+    let ticks: u64 = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+    Duration::from_millis(ticks * 10)
+}
+
+#[tokio::test]
+async fn an_idle_gateway_uses_almost_no_processor_time_whatever_is_configured() {
+    let tasks_with_webhooks = "tasks:\n  callbacks: {secret: env:CALLBACK_SECRET}\n  resume: {window: 30s}\n";
+    let others = "idempotency: {}\naudit: {file: audit.log}\nexplain: {}\nmetrics: {}\nregistry: {}\n";
+    for sections in [
+        "tasks: {}\n".to_owned(),
+        tasks_with_webhooks.to_owned(),
+        others.to_owned(),
+        format!("{tasks_with_webhooks}{others}"),
+    ] {
+        let gate = gateway().env("CALLBACK_SECRET", "a secret of webhooks").section(&sections).start().await;
+        // What the start leaves to do is done meanwhile.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let before = processor_time(&gate);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let used = processor_time(&gate) - before;
+        assert!(used <= Duration::from_millis(200), "{used:?} in two seconds with\n{sections}");
+    }
+}

@@ -473,3 +473,30 @@ fn r62_a_nested_list_that_is_not_read_after_a_restart_keeps_its_agents_from_disk
     let health = fixture.health(0);
     assert!(health.is_read && health.unreadable_parts == ["nested: it is down"], "{health:?}");
 }
+
+#[test]
+fn a_poll_that_finds_nothing_new_is_ingested_at_once_unless_something_of_its_source_is_pending() {
+    let fixture = catalogue_with(vec![guarded_spec("list", Duration::from_secs(3_600))]);
+    let unchanged = || vec![SourcePoll { source: 0, result: PollResult::default(), stored_at: None }];
+    let ingest_unchanged = |polls| fixture.catalogue.ingest_unchanged(fixture.generation, polls);
+    assert!(ingest_unchanged(unchanged()).is_err(), "the source was not read yet");
+    fixture.poll(0, vec![part_with_numbered_agents(0, 10)]);
+    let first = fixture.health(0).last_success;
+    assert_eq!(ingest_unchanged(unchanged()).unwrap(), [IngestOutcome::Accepted { changed: false }]);
+    assert!(fixture.health(0).last_success > first);
+    for result in [
+        PollResult::failed("down"),
+        PollResult { replaces_all: true, ..PollResult::default() },
+        PollResult { parts: vec![part_with_numbered_agents(0, 9)], ..PollResult::default() },
+    ] {
+        assert!(ingest_unchanged(vec![SourcePoll { source: 0, result, stored_at: None }]).is_err());
+    }
+    // Polls confirm a loss that is withheld, and a failure is over when a poll succeeds again.
+    assert_eq!(fixture.poll(0, vec![part_with_numbered_agents(0, 2)]), IngestOutcome::Withheld);
+    assert!(ingest_unchanged(unchanged()).is_err());
+    assert_eq!(fixture.poll(0, vec![part_with_numbered_agents(0, 10)]), IngestOutcome::Accepted { changed: true });
+    fixture.fail(0);
+    assert!(fixture.health(0).error.is_some());
+    assert!(ingest_unchanged(unchanged()).is_ok());
+    assert!(fixture.health(0).error.is_none());
+}

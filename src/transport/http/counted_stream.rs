@@ -1,7 +1,7 @@
 //! The byte stream of a connection (TCP, TLS or Unix socket), with counters of the bytes sent and received, for the
 //! retry logic, and with a bound of what an agent sends without effect.
 
-use crate::net::Http2FrameMeter;
+use crate::values::Http2FrameMeter;
 use std::{
     io,
     pin::Pin,

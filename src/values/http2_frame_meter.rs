@@ -24,7 +24,7 @@ const END_STREAM: u8 = 1;
 
 /// Counts the frames of one connection.
 #[derive(Debug)]
-pub(crate) struct Http2FrameMeter {
+pub struct Http2FrameMeter {
     /// The bytes to skip before the next header: the preface, or the payload of a frame.
     skip: usize,
     header: [u8; HEADER_BYTES],
@@ -37,12 +37,12 @@ pub(crate) struct Http2FrameMeter {
 
 impl Http2FrameMeter {
     /// Creates the meter of what a client sends, whose preface was not read.
-    pub(crate) fn of_client() -> Self {
+    pub fn of_client() -> Self {
         Self::new(PREFACE_BYTES)
     }
 
     /// Creates the meter of what a server sends.
-    pub(crate) fn of_server() -> Self {
+    pub fn of_server() -> Self {
         Self::new(0)
     }
 
@@ -58,7 +58,7 @@ impl Http2FrameMeter {
     }
 
     /// Records bytes that were written.
-    pub(crate) fn record_written(&mut self, bytes: usize) {
+    pub fn record_written(&mut self, bytes: usize) {
         self.written += bytes;
         if self.written >= WRITTEN_BYTES_PER_CREDIT {
             let credit = u32::try_from(self.written / WRITTEN_BYTES_PER_CREDIT).unwrap_or(u32::MAX);
@@ -71,7 +71,7 @@ impl Http2FrameMeter {
     ///
     /// # Errors
     /// The peer sends too many frames without effect.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub fn feed(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let skipped = self.skip.min(bytes.len());
             self.skip -= skipped;
