@@ -7,6 +7,9 @@ use bytes::{Buf as _, Bytes, BytesMut};
 /// The byte order mark.
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
+/// Length of `data: `, which does not count for the length of the data.
+const DATA_FIELD_BYTES: usize = 6;
+
 /// An event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerSentEvent {
@@ -121,9 +124,13 @@ impl EventReader {
             }
         }
         let end = self.unread.get(self.searched..).and_then(|rest| memchr::memchr2(b'\n', b'\r', rest));
-        let Some(end) = end.map(|end| self.searched + end) else {
+        let end = end.map(|end| self.searched + end);
+        if end.unwrap_or(self.unread.len()) > self.max_event.saturating_add(DATA_FIELD_BYTES) {
+            return Err(too_long());
+        }
+        let Some(end) = end else {
             self.searched = self.unread.len();
-            return if self.searched > self.max_event { Err(too_long()) } else { Ok(None) };
+            return Ok(None);
         };
         self.searched = 0;
         let line = self.unread.split_to(end).freeze();
@@ -203,6 +210,11 @@ mod tests {
         reader.push(b"data: a\n\ndata: 123456789");
         assert!(reader.next_event().unwrap().is_some());
         assert!(reader.next_event().is_err());
+        let mut reader = EventReader::new(8);
+        reader.push(b"data: 12345678\n\n");
+        assert!(reader.next_event().unwrap().is_some(), "the longest data");
+        reader.push(b"data: 123456789\n\n");
+        assert!(reader.next_event().is_err(), "however it arrives");
         let mut reader = EventReader::new(8);
         reader.push(b"data: 12345\ndata: 6789\n\n");
         assert_eq!(reader.next_event().unwrap_err().code(), FaultCode::AgentError);

@@ -3,31 +3,33 @@
 use crate::{
     fault::{Fault, FaultCode, Result},
     gateway::response::is_event_stream,
+    values::EventReader,
 };
-use bytes::BytesMut;
+use bytes::{Buf as _, BytesMut};
 use http::HeaderMap;
 
 /// Splits a body into messages.
 #[derive(Debug)]
-pub(super) struct MessageSplitter {
-    is_event_stream: bool,
-    buffer: BytesMut,
-    /// The data of the current event.
-    data: Option<String>,
-    max_message: usize,
-    after_cr: bool,
+pub(super) enum MessageSplitter {
+    Events(EventReader),
+    Lines(LineReader),
+}
+
+/// Splits a body into lines, which end with LF.
+#[derive(Debug)]
+pub(super) struct LineReader {
+    unread: BytesMut,
+    /// The longest line, in bytes.
+    max_line: usize,
 }
 
 impl MessageSplitter {
     /// Creates a splitter for a body with these headers; a message has at most `max_message` bytes.
     pub(super) fn new(headers: &HeaderMap, max_message: usize) -> Self {
-        Self {
-            is_event_stream: is_event_stream(headers),
-            buffer: BytesMut::new(),
-            data: None,
-            max_message,
-            after_cr: false,
+        if is_event_stream(headers) {
+            return Self::Events(EventReader::new(max_message));
         }
+        Self::Lines(LineReader { unread: BytesMut::new(), max_line: max_message })
     }
 
     /// Adds a chunk; returns the messages that are complete.
@@ -36,26 +38,20 @@ impl MessageSplitter {
     /// A message is too large, or is not UTF-8.
     pub(super) fn push(&mut self, chunk: &[u8]) -> Result<Vec<String>> {
         let mut messages = Vec::new();
-        for &byte in chunk {
-            // A line ends with LF, CR LF or, in an event stream, CR alone.
-            let ends_line = match byte {
-                b'\n' if std::mem::replace(&mut self.after_cr, false) => continue,
-                b'\n' => true,
-                b'\r' if self.is_event_stream => {
-                    self.after_cr = true;
-                    true
+        match self {
+            Self::Events(reader) => {
+                reader.push(chunk);
+                while let Some(event) = reader.next_event()? {
+                    if let Some(data) = event.data {
+                        messages.push(String::from_utf8(data).map_err(|_| not_text())?);
+                    }
                 }
-                _ => false,
-            };
-            if ends_line {
-                let line = self.buffer.split();
-                messages.extend(self.take_line(&line)?);
-                continue;
             }
-            self.after_cr = false;
-            self.buffer.extend_from_slice(&[byte]);
-            if self.buffer.len() + self.data.as_ref().map_or(0, String::len) > self.max_message {
-                return Err(Fault::new(FaultCode::AgentError, "A part of the agent's answer is too large"));
+            Self::Lines(reader) => {
+                reader.unread.extend_from_slice(chunk);
+                while let Some(line) = reader.next_line()? {
+                    messages.extend(line_message(&line)?);
+                }
             }
         }
         Ok(messages)
@@ -67,31 +63,33 @@ impl MessageSplitter {
     /// # Errors
     /// The rest is not UTF-8.
     pub(super) fn take_rest(&mut self) -> Result<Option<String>> {
-        let line = self.buffer.split();
-        if self.is_event_stream || line.is_empty() { Ok(None) } else { self.take_line(&line) }
+        match self {
+            Self::Events(_) => Ok(None),
+            Self::Lines(reader) => line_message(&reader.unread.split()),
+        }
     }
+}
 
-    fn take_line(&mut self, line: &[u8]) -> Result<Option<String>> {
-        let Ok(text) = std::str::from_utf8(line) else {
-            return Err(Fault::new(FaultCode::AgentError, "The agent's answer is not text in UTF-8"));
-        };
-        if !self.is_event_stream {
-            let text = text.trim_matches(['\r', ' ', '\t', '\u{1e}']);
-            return Ok((!text.is_empty()).then(|| text.to_owned()));
+impl LineReader {
+    fn next_line(&mut self) -> Result<Option<BytesMut>> {
+        let end = memchr::memchr(b'\n', &self.unread);
+        if end.unwrap_or(self.unread.len()) > self.max_line {
+            return Err(Fault::new(FaultCode::AgentError, "A line of the agent's answer is too long"));
         }
-        if text.is_empty() {
-            return Ok(self.data.take());
+        let line = end.map(|end| self.unread.split_to(end));
+        if line.is_some() {
+            self.unread.advance(1);
         }
-        if let Some(value) = text.strip_prefix("data:").or_else(|| (text == "data").then_some("")) {
-            let value = value.strip_prefix(' ').unwrap_or(value);
-            match &mut self.data {
-                Some(data) => {
-                    data.push('\n');
-                    data.push_str(value);
-                }
-                None => self.data = Some(value.to_owned()),
-            }
-        }
-        Ok(None)
+        Ok(line)
     }
+}
+
+/// Returns the text of a line, unless it is empty. RFC 7464 begins lines with a record separator.
+fn line_message(line: &[u8]) -> Result<Option<String>> {
+    let text = std::str::from_utf8(line).map_err(|_| not_text())?.trim_matches(['\r', ' ', '\t', '\u{1e}']);
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+fn not_text() -> Fault {
+    Fault::new(FaultCode::AgentError, "The agent's answer is not text in UTF-8")
 }
