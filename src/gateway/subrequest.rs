@@ -202,9 +202,15 @@ impl SubrequestReply {
         config: &ConfigSnapshot,
     ) -> Result<(CompleteReply, Option<Fault>)> {
         let validator = ReplyValidator { gateway, contract_config: &config.contract, admitted: &self.admitted };
-        let body = validator.read_and_judge(&mut self.reply).await;
+        let body = validator.read(&mut self.reply).await;
+        self.call.record_reply();
         self.call.stats.upstream_duration = Some(self.sent_at.elapsed());
-        match body {
+        let judged = match body {
+            Ok(body) => validator.judge_body(&self.reply, body).await,
+            Err(fault) => Err(fault),
+        };
+        self.call.record_response_head();
+        match judged {
             Ok((body, reported)) => {
                 self.call.record_agent_error(reported.clone());
                 self.record_completed(body.len() as u64);

@@ -83,6 +83,24 @@ async fn calls_are_measured_by_blame_and_status_class_and_responses_by_protocol(
 }
 
 #[tokio::test]
+async fn the_gateways_own_time_of_a_pipelines_step_has_the_check_of_its_reply() {
+    let numbers: Vec<usize> = (0..120_000).collect();
+    let agent = Agent::scripted(move |_| json_response(&json!({"numbers": numbers}))).await;
+    let mut document = agent.document("large");
+    let numbers = json!({"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 120_000}});
+    let outputs = json!({"type": "object", "properties": {"numbers": numbers}});
+    document["operations"] = json!([{"name": "work", "inputs": {}, "outputs": outputs}]);
+    let gate = gateway().document(document).start().await;
+    let steps = json!({"steps": [{"agent": "large"}], "input": {}});
+    send(gate.post("/pipelines/invoke").json(&steps)).await.expect_ok();
+    let of_gateway = "gatepost_gateway_duration_seconds_sum{agent=\"large\"}";
+    eventually("the step is counted", async || gate.metric(of_gateway).await.is_some_and(|sum| sum > 0.0)).await;
+    // Without the check of 700 KB it is a few milliseconds.
+    let of_gateway = gate.metric(of_gateway).await.unwrap();
+    assert!(of_gateway > 0.015, "{of_gateway} s");
+}
+
+#[tokio::test]
 async fn tries_connections_and_endpoints_are_counted_for_dead_and_failing_agents() {
     let echo = Agent::echo().await;
     let broken = Agent::scripted(|_| http_response("500 Internal Server Error", "text/plain", "boom")).await;

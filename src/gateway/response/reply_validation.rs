@@ -169,7 +169,21 @@ impl ReplyValidator<'_> {
     /// Reads a reply as [`ReplyValidator::read_complete`] does, and judges it as [`ReplyValidator::judge`] does, or by its
     /// events.
     pub(in crate::gateway) async fn read_and_judge(&self, reply: &mut UpstreamReply) -> Result<(Bytes, Option<Fault>)> {
-        let BodyPrefix { bytes, complete } = reply.body.peek(self.contract_config.max_body_size.get()).await?;
+        let body = self.read(reply).await?;
+        self.judge_body(reply, body).await
+    }
+
+    /// Reads as much of a reply as is judged.
+    pub(in crate::gateway) async fn read(&self, reply: &mut UpstreamReply) -> Result<BodyPrefix> {
+        reply.body.peek(self.contract_config.max_body_size.get()).await
+    }
+
+    /// Judges a body that was read, as [`ReplyValidator::read_and_judge`] does.
+    pub(in crate::gateway) async fn judge_body(
+        &self,
+        reply: &UpstreamReply,
+        BodyPrefix { bytes, complete }: BodyPrefix,
+    ) -> Result<(Bytes, Option<Fault>)> {
         let mut reported = self.judge(reply, &bytes, complete)?;
         if reported.is_none() && is_event_stream(&reply.headers) {
             reported = self.find_error_event(&bytes, complete);
