@@ -34,6 +34,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     super::tasks::CLIENTS_AND_SIZES,
     super::tasks::CLIENT_COUNTS,
     super::tasks::SUMMARIES,
+    super::tasks::CALLBACKS_BY_CLIENT,
 ];
 
 /// Table created before the first migration: the version of the schema, the identity and the counters of the store.

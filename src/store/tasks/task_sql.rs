@@ -41,6 +41,13 @@ pub(in crate::store) const SUMMARIES: &str = "
     create index gatepost_tasks_created on gatepost_tasks (created, id, agent, state);
 ";
 
+/// The callbacks that are due, in the order of their list, as a step of the schema migrations: without it the list sorts
+/// all of them.
+pub(in crate::store) const CALLBACKS_BY_CLIENT: &str = "
+    drop index gatepost_tasks_due;
+    create index gatepost_tasks_due_by_client on gatepost_tasks (client, due, id) where due is not null;
+";
+
 pub(super) const INCREMENT_COUNT: &str = "update gatepost_task_count
     set tasks = tasks + 1, size = size + cast($2 as bigint)
     where tasks < cast($1 as bigint) and size + cast($2 as bigint) <= cast($3 as bigint)";

@@ -155,7 +155,8 @@ async fn a_database_of_an_earlier_version_is_migrated_and_reserves_later_deletio
         created(&earlier, put("gone", "{}")).await;
         earlier.write(removal("gone")).await.unwrap().into_result().unwrap();
         drop(earlier);
-        sql("drop index gatepost_tasks_created; alter table gatepost_tasks drop column created;
+        sql("drop index gatepost_tasks_due_by_client; create index gatepost_tasks_due on gatepost_tasks (due);
+            drop index gatepost_tasks_created; alter table gatepost_tasks drop column created;
             alter table gatepost_tasks drop column agent; alter table gatepost_tasks drop column state;
             alter table gatepost_tasks drop column summary; drop table gatepost_task_clients; drop index gatepost_tasks_client; alter table gatepost_tasks drop column client;
             alter table gatepost_tasks drop column size; alter table gatepost_task_count drop column size;
