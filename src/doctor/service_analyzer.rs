@@ -17,7 +17,7 @@ use crate::{
     net::{ConnectTarget, FetchClient, FetchError, FetchLimits, SourceClient, Url, UrlTrust},
     registry::{RemoteSourceConfig, SourceConfig, SourceKind},
     telemetry::redact,
-    values::{ByteSize, ConfigDuration},
+    values::{ByteSize, ConfigDuration, shown_url},
 };
 use http::HeaderMap;
 use serde_json::Value;
@@ -97,7 +97,7 @@ fn api_document_probe<'a>(examined: ExaminedConfig<'a>, api: ApiDocument<'a>) ->
     let ApiDocument { at, url, document } = api;
     let path = format!("agents.rules[{at}].api.openapi");
     let subject = examined.finding(FindingCode::ApiDocumentUnusable, SubjectKind::Setting, &path, "");
-    let service = ProbedService { examined, kind: SubjectKind::Setting, name: url.into() };
+    let service = ProbedService { examined, kind: SubjectKind::Setting, name: shown_url(url) };
     let run = async move {
         let (code, problems) = match document.inspect().await {
             Ok(unusable) => (FindingCode::ApiOperationUnusable, unusable),
@@ -112,7 +112,7 @@ fn api_document_probe<'a>(examined: ExaminedConfig<'a>, api: ApiDocument<'a>) ->
 fn tracing_probe<'a>(examined: ExaminedConfig<'a>, endpoint: &'a str) -> Option<Probe<'a>> {
     let path = "tracing.endpoint";
     let subject = examined.finding(FindingCode::TracingUnreachable, SubjectKind::Setting, path, "");
-    let service = ProbedService { examined, kind: SubjectKind::Setting, name: endpoint.into() };
+    let service = ProbedService { examined, kind: SubjectKind::Setting, name: shown_url(endpoint) };
     // Another text is a problem of the configuration.
     let url = Url::parse(endpoint).ok()?;
     let port = url.port_or_known_default()?;

@@ -1,12 +1,12 @@
 //! Error of a fetch. The text names addresses; it is for the log and never for callers.
 
-use crate::values::{ByteSize, hide_query_values};
+use crate::values::{ByteSize, redact_known_secrets, shown_url};
 
 /// Why a fetch failed. The text is for the log.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
     /// The URL is denied.
-    #[error("{}: {reason}", hide_query_values(.url))]
+    #[error("{}: {}", shown_url(.url), redact_known_secrets(.reason))]
     Denied {
         /// The URL.
         url: String,
@@ -14,7 +14,7 @@ pub enum FetchError {
         reason: String,
     },
     /// Connecting, TLS or HTTP failed, or the time limit passed.
-    #[error("{}: {reason}", hide_query_values(.url))]
+    #[error("{}: {}", shown_url(.url), redact_known_secrets(.reason))]
     Failed {
         /// The URL.
         url: String,
@@ -22,7 +22,7 @@ pub enum FetchError {
         reason: String,
     },
     /// The body exceeds the size limit.
-    #[error("{}: the body is longer than {limit}", hide_query_values(.url))]
+    #[error("{}: the body is longer than {limit}", shown_url(.url))]
     TooLarge {
         /// The URL.
         url: String,
@@ -30,7 +30,7 @@ pub enum FetchError {
         limit: ByteSize,
     },
     /// The status is not 200.
-    #[error("{}: responded with status {status}", hide_query_values(.url))]
+    #[error("{}: responded with status {status}", shown_url(.url))]
     Status {
         /// The URL.
         url: String,
@@ -38,7 +38,7 @@ pub enum FetchError {
         status: u16,
     },
     /// The response is not the JSON that was expected.
-    #[error("{}: {reason}", hide_query_values(.url))]
+    #[error("{}: {}", shown_url(.url), redact_known_secrets(.reason))]
     Invalid {
         /// The URL.
         url: String,

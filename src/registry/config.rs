@@ -5,7 +5,7 @@ use super::{KubernetesSourceConfig, MAX_AGENTS, MqttSourceConfig};
 use crate::{
     agent::{AgentSource, DocumentWriter, OriginPattern},
     net::{SourceCredential, Url},
-    values::{ByteSize, ConfigDuration, ConfigPath},
+    values::{ByteSize, ConfigDuration, ConfigPath, shown_url},
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
@@ -60,7 +60,9 @@ impl AgentSourcesConfig {
                     if let Err(why) = std::fs::metadata(path) {
                         let is_url = path.to_string_lossy().contains(":/");
                         let hint = if is_url { "; write {kind: …, url: …} for a source at a URL" } else { "" };
-                        problems.push(format!("sources[{at}]: {} cannot be read ({why}{hint})", path.display()));
+                        let shown = path.to_string_lossy();
+                        let shown = if is_url { shown_url(&shown) } else { shown };
+                        problems.push(format!("sources[{at}]: {shown} cannot be read ({why}{hint})"));
                     }
                     path.display().to_string()
                 }

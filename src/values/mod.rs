@@ -81,7 +81,7 @@ pub use sha256::{encode_hex, sha256};
 pub use store_answer::StoreAnswer;
 pub use unix_time::unix_time;
 pub use url_path::{join_path, path_below};
-pub use url_query::hide_query_values;
+pub use url_query::shown_url;
 
 /// Implements `Deserialize` and `JsonSchema` for a type that is written as one string.
 macro_rules! impl_string_deserialize_and_schema {

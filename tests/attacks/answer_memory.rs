@@ -3,9 +3,10 @@
 
 use super::resident_bytes;
 use crate::support::{
-    agent::Agent,
+    agent::{Agent, json_response},
     eventually,
     gateway::{Gateway, gateway, send},
+    websocket::{connect, receive_json, send_text},
 };
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -98,6 +99,29 @@ async fn r5_an_answer_that_is_not_read_is_given_up_after_the_idle_timeout() {
     assert!(statuses.contains(&200) && statuses.contains(&429), "one that is longer than the share: {statuses:?}");
     let read = async || send(gate.request("GET", "/agents/large").header("x-api-key", &key)).await.status;
     eventually("the answer is given up", async || read().await == 200).await;
+}
+
+#[tokio::test]
+async fn r5_answers_to_websocket_messages_count_until_they_are_written() {
+    let agent = Agent::scripted(|_| json_response(&json!({"text": "x".repeat(100 << 10)}))).await;
+    let settings = "limits: {max_buffered_answers: 16MiB, max_share: 0.01}\n";
+    let gate =
+        gateway().agent("echo", &agent).document(large_document(&agent, "large")).section(settings).start().await;
+    let mut socket = connect(&gate, "/agents/echo/invoke").await;
+    send_text(&mut socket, "{}").await;
+    assert!(receive_json(&mut socket).await["text"].is_string());
+    let key = gate.key("team-a").to_owned();
+    let (statuses, open) = read_nothing(&gate, &key, "/agents/large", 1).await;
+    assert_eq!(statuses, [200]);
+    send_text(&mut socket, "{}").await;
+    let answer = receive_json(&mut socket).await;
+    assert_eq!(answer["error"]["code"], "RateLimited", "{answer}");
+    drop(open);
+    eventually("the memory is returned", async || {
+        send_text(&mut socket, "{}").await;
+        receive_json(&mut socket).await["text"].is_string()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! documents whose writer wants credentials or servers of others,
 //! what answers cost until they are read, and what leaves the gateway in answers and logs.
 
+mod agent_floods;
 mod answer_memory;
 mod answers;
 mod callers;

@@ -16,7 +16,7 @@ use crate::{
     fault::Fault,
     gateway::path_router::ApiRequest,
     transport::{TransportConfig, UpstreamClient, UpstreamSet, forwarded_header_problem},
-    values::{ByteSize, join_path},
+    values::{ByteSize, join_path, shown_url},
 };
 use http::{HeaderName, Method, Uri, uri::PathAndQuery};
 use std::{ops::RangeInclusive, sync::Arc};
@@ -233,12 +233,13 @@ fn no_http() -> String {
 
 /// Parses the base of an API: an http or https URL with a path and nothing else.
 fn parse_base(text: &str) -> Result<AgentEndpoint, String> {
-    let uri: Uri = text.parse().map_err(|why| format!("'{text}' is not a URL ({why})"))?;
+    let shown = shown_url(text);
+    let uri: Uri = text.parse().map_err(|why| format!("'{shown}' is not a URL ({why})"))?;
     if origin_of(&uri).is_none() {
-        return Err(format!("'{text}' is not an http or https URL"));
+        return Err(format!("'{shown}' is not an http or https URL"));
     }
     if uri.query().is_some() || text.contains(['#', '@']) {
-        return Err(format!("'{text}' has more than a host and a path"));
+        return Err(format!("'{shown}' has more than a host and a path"));
     }
     text.parse()
 }

@@ -1,7 +1,7 @@
 //! CORS for web pages as callers (R88): the allowed origins, and preflight responses (Fetch, "CORS protocol").
 //! Credentialed requests (cookies, TLS client certificates) are never allowed, and there is no wildcard origin.
 
-use crate::values::{ConfigDuration, host_without_port, strip_brackets};
+use crate::values::{ConfigDuration, host_without_port, shown_url, strip_brackets};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,8 @@ impl CorsPolicy {
         for (index, origin) in config.allowed_origins.iter().enumerate().filter(|(_, origin)| !is_valid_origin(origin))
         {
             problems.push(format!(
-                "allowed_origins[{index}]: '{origin}' is invalid (write https://host or http://host:port)"
+                "allowed_origins[{index}]: '{}' is invalid (write https://host or http://host:port)",
+                shown_url(origin)
             ));
         }
         for (index, name) in config.allowed_headers.iter().enumerate() {

@@ -13,7 +13,7 @@ use crate::{
     },
     telemetry::redact,
     transport::{self, HeaderMutations, RequestBody, RequestPreview, UpstreamCall},
-    values::{hide_query_values, redact_known_secrets},
+    values::{redact_known_secrets, shown_url},
 };
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, header, request};
@@ -83,12 +83,12 @@ pub(super) fn preview_outgoing_call(outgoing: &OutgoingCall<'_>, config: &Config
     let (upstream, deadline) = (&call.route.upstream, outgoing.deadline.into());
     let preview = transport::preview_call(upstream, call.session_hash, deadline, request)?;
     let endpoint = ExplainedEndpoint {
-        address: redact(&hide_query_values(&preview.address)).into_owned(),
+        address: redact(&shown_url(&preview.address)).into_owned(),
         circuit_breaker: preview.breaker.as_str(),
     };
     let request = preview.request.map(|RequestPreview { head, body_length }| ExplainedRequest {
         method: head.method.to_string(),
-        path: redact(&hide_query_values(&head.uri.to_string())).into_owned(),
+        path: redact(&shown_url(&head.uri.to_string())).into_owned(),
         headers: head.headers.iter().map(|(name, value)| (name.to_string(), redacted_value(name, value))).collect(),
         body_length: body_length.unwrap_or(outgoing.body_length),
     });

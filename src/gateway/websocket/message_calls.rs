@@ -8,13 +8,14 @@ use super::{
     websocket_session::{GOING_AWAY, MAX_TIMER, NO_LONGER_AUTHORIZED, SessionEnd, WebSocketSession},
 };
 use crate::{
-    fault::{Fault, FaultCode, Result},
+    fault::{CallProgress, Fault, FaultCode, Result},
     gateway::{
         admission::{AdmissionPipeline, AdmissionRecorder as _, AgentAuthorization},
         gateway_state::ConfigSnapshot,
         response::{ReplyValidator, is_message_sequence},
         subrequest::{Subrequest, SubrequestReply, SubrequestSender, SubrequestTrace},
     },
+    limit::{AnswerLimits, MemoryReservation},
     trace::{SpanKind, TraceOrigin},
     transport::{WebSocketConnection, WebSocketEvent},
 };
@@ -170,9 +171,11 @@ impl MessageCalls<'_> {
             }
             Err(fault) => Err(fault),
         };
+        // A long answer counts against the caller's share until it is written.
+        let response = response.and_then(|response| Ok((self.reserve_memory(&response)?, response)));
         match response {
-            Ok(MessageResponse::Text(text)) => watched_caller.send(text).await?,
-            Ok(MessageResponse::Bytes(bytes)) => {
+            Ok((_reservation, MessageResponse::Text(text))) => watched_caller.send(text).await?,
+            Ok((_reservation, MessageResponse::Bytes(bytes))) => {
                 watched_caller.connection.queue_binary(bytes);
                 watched_caller.connection.flush().await.map_err(WebSocketEvent::Lost)?;
             }
@@ -182,6 +185,14 @@ impl MessageCalls<'_> {
             }
         }
         Ok(None)
+    }
+
+    fn reserve_memory(&self, response: &MessageResponse) -> Result<Option<MemoryReservation>> {
+        let length = response.len();
+        let answers = self.session.gateway.limits.answers();
+        let reserve = || answers.reserve(self.session.message_memory.client(), length);
+        let reservation = AnswerLimits::are_for(length).then(reserve).transpose();
+        reservation.map_err(|fault| fault.with_progress(CallProgress::PossiblySent))
     }
 
     /// Returns whether the caller of the handshake may discover an agent.
@@ -295,4 +306,13 @@ impl MessageCalls<'_> {
 enum MessageResponse {
     Text(Option<String>),
     Bytes(Bytes),
+}
+
+impl MessageResponse {
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(text) => text.as_ref().map_or(0, String::len),
+            Self::Bytes(bytes) => bytes.len(),
+        }
+    }
 }

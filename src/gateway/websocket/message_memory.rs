@@ -39,6 +39,11 @@ impl MessageMemory {
         Self { gateway: Arc::clone(gateway), client, state: Arc::default() }
     }
 
+    /// Returns the client whose messages these are.
+    pub(super) fn client(&self) -> ClientKey {
+        self.client
+    }
+
     /// Returns a stream that counts what is read from `io`. A read fails when the message finds no memory.
     pub(super) fn metered(&self, io: Box<dyn UpgradedStream>) -> MeteredStream {
         MeteredStream { io, memory: self.clone() }

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     net::{LinkAuthor, Url},
     registry::conditional_get::{ConditionalClient, FetchFailure, LinkTarget},
-    values::{hide_query_values, json::truncate},
+    values::{json::truncate, shown_url},
 };
 use futures_util::StreamExt;
 use std::{collections::HashMap, ops::Range, sync::Arc, time::Duration};
@@ -79,10 +79,9 @@ impl CatalogRead {
         let read = timeout_at(end, self.catalog.reader.read_all(reading)).await;
         let failure = match read {
             Ok(result) => result.err(),
-            Err(_) => Some(FetchFailure::from(format!(
-                "{}: reading the catalogue takes too long",
-                hide_query_values(url.as_str())
-            ))),
+            Err(_) => {
+                Some(FetchFailure::from(format!("{}: reading the catalogue takes too long", shown_url(url.as_str()))))
+            }
         };
         match failure {
             None => {
@@ -90,7 +89,7 @@ impl CatalogRead {
                 self.catalog.backoff = LinkBackoff::default();
             }
             Some(FetchFailure { why, retry_after }) => {
-                let shown = hide_query_values(url.as_str());
+                let shown = shown_url(url.as_str());
                 self.catalog.error = Some(if why.contains(&*shown) { why } else { format!("{shown}: {why}") });
                 self.catalog.backoff.record_failure(retry_after);
             }

@@ -3,7 +3,7 @@
 
 use super::{
     HttpTarget,
-    connection_pool::{Http1Connection, Http2Stream},
+    connection_pool::{Http1Connection, Http2Stream, MAX_RESPONSE_HEAD},
     connector::{HttpConnection, connect},
     error_mapping,
     http_target::{AttemptStart, HttpExchange, HyperRequest, validate_response_head},
@@ -28,12 +28,16 @@ use std::{
     future::poll_fn,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Context as TaskContext, Waker},
+    task::{Context as TaskContext, Poll, Waker},
 };
 use tokio::{
     task::coop::unconstrained,
     time::{Instant, timeout_at},
 };
+
+/// The most bytes that an agent may send before its final response head is complete: interim responses (RFC 9110 §15.2)
+/// have no number of their own.
+const MAX_BYTES_BEFORE_HEAD: u64 = 4 * MAX_RESPONSE_HEAD as u64;
 
 /// A failed attempt.
 struct FailedAttempt {
@@ -222,12 +226,15 @@ impl HttpAttempt<'_> {
         let head = poll_fn(|cx| {
             // If the connection has ended, the reply's future knows why.
             let _ = connection.drive(cx);
-            response.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()))
+            let head = response.as_mut().poll(&mut TaskContext::from_waker(Waker::noop()));
+            let is_too_long = head.is_pending() && connection.counters.snapshot().1 - before.1 > MAX_BYTES_BEFORE_HEAD;
+            if is_too_long { Poll::Ready(None) } else { head.map(Some) }
         });
         let head = self.await_head(pin!(head), sent_at).await?;
         let response = match head {
-            Ok(response) => response,
-            Err(failed) => {
+            None => return Err(error_mapping::invalid_response_fault("interim responses without end").into()),
+            Some(Ok(response)) => response,
+            Some(Err(failed)) => {
                 let now = connection.counters.snapshot();
                 let delivery = match now {
                     _ if now == before => Delivery::NotDelivered,

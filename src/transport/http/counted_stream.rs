@@ -20,7 +20,7 @@ use tokio_rustls::client::TlsStream;
 
 /// How many bytes of a read count as one operation of the task, which yields after 128. Otherwise an agent that is
 /// always ahead has up to 50 MiB parsed in one poll.
-const BYTES_PER_OPERATION: usize = 16 << 10;
+const BYTES_PER_OPERATION: usize = 4 << 10;
 
 #[derive(Debug)]
 pub(super) enum TransportStream {

@@ -20,8 +20,10 @@ use std::{
 };
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// How many chunks may be ready one after another before the deadline is compared with the clock.
-const MAX_CHUNKS_BETWEEN_CHECKS: u8 = 16;
+/// How many chunks, and bytes of them, may be ready one after another before the deadline is compared with the clock and
+/// other tasks have their turn: what is done with a chunk may never wait.
+const MAX_READY_CHUNKS: u8 = 16;
+const MAX_READY_BYTES: usize = 64 << 10;
 /// How many frames of one body may carry nothing, how many of them one poll takes, and how many bytes of framing an
 /// HTTP/1 agent may send without content.
 const MAX_EMPTY_FRAMES: u32 = 10_000;
@@ -51,8 +53,9 @@ pub(in crate::transport) struct HttpReplyBody {
     /// The deadline of the current chunk; unchanged if waiting is interrupted and resumed.
     chunk_deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
-    /// The chunks that were ready since the deadline was last compared with the clock.
-    unchecked_chunks: u8,
+    /// The chunks and bytes that were ready since other tasks had their turn.
+    ready_chunks: u8,
+    ready_bytes: usize,
     empty_frames: u32,
     /// What the connection had received when the last chunk was taken.
     received_before_chunk: u64,
@@ -74,7 +77,8 @@ impl HttpReplyBody {
             deadline,
             chunk_deadline: None,
             timer: None,
-            unchecked_chunks: 0,
+            ready_chunks: 0,
+            ready_bytes: 0,
             empty_frames: 0,
             received_before_chunk: 0,
         };
@@ -93,11 +97,17 @@ impl HttpReplyBody {
     /// Returns the next chunk; `None` after the last. Nothing follows an error.
     pub(in crate::transport) async fn next_chunk(&mut self) -> Option<Result<Bytes, Fault>> {
         std::future::poll_fn(|cx| {
+            if self.ready_chunks >= MAX_READY_CHUNKS || self.ready_bytes >= MAX_READY_BYTES {
+                return self.poll_turn_of_others(cx);
+            }
             if let Poll::Ready(chunk) = self.poll_chunk(cx) {
                 self.chunk_deadline = None;
                 self.received_before_chunk = self.received_bytes();
-                return Poll::Ready(self.check_deadline_of_ready_chunk(chunk));
+                self.ready_chunks += 1;
+                self.ready_bytes += chunk.as_ref().and_then(|chunk| chunk.as_ref().ok()).map_or(0, Bytes::len);
+                return Poll::Ready(chunk);
             }
+            (self.ready_chunks, self.ready_bytes) = (0, 0);
             // Most chunks are ready at once and need no timer.
             let now = Instant::now();
             let until = match self.chunk_deadline {
@@ -121,15 +131,15 @@ impl HttpReplyBody {
         .await
     }
 
-    /// Compares the deadline with the clock where chunks are ready one after another, so that no timer is polled.
-    fn check_deadline_of_ready_chunk(&mut self, chunk: Option<Result<Bytes, Fault>>) -> Option<Result<Bytes, Fault>> {
-        self.unchecked_chunks += 1;
-        if self.unchecked_chunks < MAX_CHUNKS_BETWEEN_CHECKS {
-            return chunk;
+    /// Lets other tasks run, and what else this one waits for, where chunks are ready one after another. No timer is polled
+    /// then, so the deadline is compared with the clock.
+    fn poll_turn_of_others(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Bytes, Fault>>> {
+        (self.ready_chunks, self.ready_bytes) = (0, 0);
+        if !self.is_finished() && Instant::now() >= self.deadline {
+            return Poll::Ready(Some(Err(self.finish_with_timeout(self.deadline))));
         }
-        self.unchecked_chunks = 0;
-        let is_late = matches!(chunk, Some(Ok(_))) && Instant::now() >= self.deadline;
-        if is_late { Some(Err(self.finish_with_timeout(self.deadline))) } else { chunk }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     /// Returns what the connection has received, where only this body is received over it.

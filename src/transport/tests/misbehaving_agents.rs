@@ -123,10 +123,19 @@ async fn r96_informational_responses_are_skipped_and_extend_no_timeout() {
         read_request(&mut stream).await?;
         loop {
             stream.write_all(b"HTTP/1.1 102 Processing\r\n\r\n").await?;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
     assert_fault(TestUpstream::with_short_timeouts(address).post().await, 504, "Timeout");
+    let (flood, _) = start_agent(|mut stream, _| async move {
+        loop {
+            stream.write_all(&b"HTTP/1.1 102 Processing\r\n\r\n".repeat(1_000)).await?;
+        }
+    })
+    .await;
+    let fault = assert_fault(TestUpstream::with_short_timeouts(flood).post().await, 502, "AgentError");
+    assert!(fault.contains("interim responses without end"), "{fault}");
 }
 
 #[tokio::test]

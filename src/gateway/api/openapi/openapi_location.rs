@@ -1,6 +1,6 @@
 //! Where an OpenAPI document is: a file, or a URL.
 
-use crate::values::{ConfigPath, impl_string_deserialize_and_schema};
+use crate::values::{ConfigPath, impl_string_deserialize_and_schema, shown_url};
 use std::{fmt, str::FromStr};
 
 /// Where an OpenAPI document is.
@@ -25,18 +25,22 @@ impl FromStr for OpenApiLocation {
     }
 }
 
+/// As logs may show it.
 impl fmt::Display for OpenApiLocation {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(to, "{}", path.display()),
-            Self::Url(url) => to.write_str(url),
+            Self::Url(url) => to.write_str(&shown_url(url)),
         }
     }
 }
 
 impl serde::Serialize for OpenApiLocation {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match self {
+            Self::File(path) => serializer.collect_str(&path.display()),
+            Self::Url(url) => serializer.serialize_str(url),
+        }
     }
 }
 

@@ -209,7 +209,7 @@ impl OpenApiSource {
                 Ok(look)
             }
             (OpenApiLocation::Url(_), Some(client)) => self.fetch(client).await,
-            (OpenApiLocation::Url(url), None) => Err(format!("{url}: has no client")),
+            (OpenApiLocation::Url(_), None) => Err(format!("{}: has no client", self.location)),
         }
     }
 
