@@ -168,15 +168,17 @@ impl<R: Send + Sync + 'static> Catalogue<R> {
         self.ingest_locked(&mut self.lock_state(), generation, polls)
     }
 
-    /// Ingests the results of polls that change no source, which takes no time; gives others back, and all while the
-    /// state is being changed.
+    /// Ingests the results of polls that change no source, which takes no time in a small catalogue; gives others back, and
+    /// all while the state is being changed.
     pub(super) fn ingest_unchanged(
         &self,
         generation: Generation,
         polls: Vec<SourcePoll>,
     ) -> Result<Vec<IngestOutcome>, Vec<SourcePoll>> {
         match self.state.try_lock() {
-            Some(mut state) if state.is_unchanged_by(&polls) => Ok(self.ingest_locked(&mut state, generation, polls)),
+            Some(mut state) if state.is_small() && state.is_unchanged_by(&polls) => {
+                Ok(self.ingest_locked(&mut state, generation, polls))
+            }
             _ => Err(polls),
         }
     }

@@ -14,6 +14,8 @@ use super::{
 use foldhash::fast::RandomState;
 use std::{collections::HashSet, sync::Arc, time::SystemTime};
 
+/// Maximum number of parts of all sources for which a poll that found nothing new is ingested at once.
+const MAX_PARTS_OF_SMALL_CATALOGUE: usize = 1_000;
 /// Maximum number of documents with warnings that are logged individually for one update.
 const MAX_LOGGED_WARNINGS: usize = 20;
 
@@ -63,6 +65,11 @@ impl<R: Send + Sync + 'static> CatalogueState<R> {
             .filter(|document| document.is_reusable() && digests.contains(&document.identity.digest))
             .map(|document| (document.identity.clone(), Arc::clone(document)))
             .collect()
+    }
+
+    /// Whether what operators read about the sources is put together in no time.
+    pub(super) fn is_small(&self) -> bool {
+        self.sources.iter().map(|source| source.parts.len()).sum::<usize>() <= MAX_PARTS_OF_SMALL_CATALOGUE
     }
 
     /// Whether the polls found nothing new at sources that are as they were last read.

@@ -239,10 +239,10 @@ impl<R> SourceState<R> {
         (self.last_success, self.error) = (Some(polled_at), None);
     }
 
-    /// Whether a poll that finds nothing new changes nothing here: all of the last one is in force and within bounds.
+    /// Whether a poll that finds nothing new changes nothing here: all of the last one is in force.
     pub(super) fn is_up_to_date(&self) -> bool {
         let is_in_force = self.withheld.is_empty() && self.withheld_loss.is_none() && !self.stale;
-        self.polled && !self.from_disk && self.is_read && is_in_force && self.len() <= self.spec.max_agents
+        self.polled && !self.from_disk && self.is_read && is_in_force
     }
 
     /// Returns whether a part can be read, or the source is empty. A source of which every part is unreadable was not
