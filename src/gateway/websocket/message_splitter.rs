@@ -19,6 +19,8 @@ pub(super) enum MessageSplitter {
 #[derive(Debug)]
 pub(super) struct LineReader {
     unread: BytesMut,
+    /// How much of it has no end of a line.
+    searched: usize,
     /// The longest line, in bytes.
     max_line: usize,
 }
@@ -29,7 +31,7 @@ impl MessageSplitter {
         if is_event_stream(headers) {
             return Self::Events(EventReader::new(max_message));
         }
-        Self::Lines(LineReader { unread: BytesMut::new(), max_line: max_message })
+        Self::Lines(LineReader { unread: BytesMut::new(), searched: 0, max_line: max_message })
     }
 
     /// Adds a chunk; returns the messages that are complete.
@@ -72,15 +74,19 @@ impl MessageSplitter {
 
 impl LineReader {
     fn next_line(&mut self) -> Result<Option<BytesMut>> {
-        let end = memchr::memchr(b'\n', &self.unread);
+        let end = self.unread.get(self.searched..).and_then(|rest| memchr::memchr(b'\n', rest));
+        let end = end.map(|end| self.searched + end);
         if end.unwrap_or(self.unread.len()) > self.max_line {
             return Err(Fault::new(FaultCode::AgentError, "A line of the agent's answer is too long"));
         }
-        let line = end.map(|end| self.unread.split_to(end));
-        if line.is_some() {
-            self.unread.advance(1);
-        }
-        Ok(line)
+        let Some(end) = end else {
+            self.searched = self.unread.len();
+            return Ok(None);
+        };
+        self.searched = 0;
+        let line = self.unread.split_to(end);
+        self.unread.advance(1);
+        Ok(Some(line))
     }
 }
 
