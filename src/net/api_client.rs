@@ -5,7 +5,7 @@ use super::{
     FetchError, FetchLimits, NetworkConfig, bounded_fetch,
     source_client::{bearer_value, retry_after},
 };
-use crate::values::{ConfigPath, Secret};
+use crate::values::{ConfigPath, Secret, shown_url};
 use http::{HeaderValue, Method, header};
 use reqwest::Url;
 use std::time::Duration;
@@ -50,7 +50,8 @@ impl ApiClient {
     /// Returns every unusable value.
     pub fn build(base: &str, ca: Option<&ConfigPath>, token: &Secret) -> Result<Self, Vec<String>> {
         super::install_crypto_provider();
-        let base = bounded_fetch::parse_base_url(base, false).map_err(|reason| vec![format!("'{base}' {reason}")])?;
+        let base = bounded_fetch::parse_base_url(base, false)
+            .map_err(|reason| vec![format!("'{}' {reason}", shown_url(base))])?;
         let token = bearer_value(token).map_err(|reason| vec![format!("the token {reason}")])?;
         let config = NetworkConfig { ca: ca.cloned(), ..NetworkConfig::default() };
         let client = bounded_fetch::builder_with_authorities(&config)?.build();

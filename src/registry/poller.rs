@@ -2,10 +2,13 @@
 //! The poller owns the timers, a feed has none. A feed that panics is reported and polled again.
 
 use super::{
-    feed::{Feed, FeedPart, PollResult},
+    feed::{Feed, FeedPart, PartUpdate, PollResult},
     source_poll::{IngestOutcome, SourcePoll},
 };
-use crate::values::{Backoff, jittered};
+use crate::{
+    telemetry::redact,
+    values::{Backoff, jittered, redact_known_secrets},
+};
 use futures_util::FutureExt as _;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -112,6 +115,9 @@ impl Poller {
                 }
                 // The last update of a part counts, as if each had been reported separately.
                 result.parts = deduplicate_parts(result.parts);
+                if self.prefix_parts {
+                    redact_texts(&mut result);
+                }
                 return result;
             }
             Ok(Err(_)) => format!("the poll takes longer than {}s", POLL_TIMEOUT.as_secs()),
@@ -149,6 +155,18 @@ impl Poller {
     fn call_feed<T: Default>(&mut self, call: impl FnOnce(&mut dyn Feed) -> T) -> T {
         let feed = &mut *self.feed;
         catch_unwind(AssertUnwindSafe(|| call(feed))).unwrap_or_default()
+    }
+}
+
+/// Removes secrets from what logs and admin pages say about a remote source: its server may repeat the credential that the
+/// gateway sent, and URLs may have signatures.
+fn redact_texts(result: &mut PollResult) {
+    let unreadable = result.parts.iter_mut().filter_map(|part| match &mut part.update {
+        PartUpdate::Unreadable(why) => Some(why),
+        _ => None,
+    });
+    for text in result.error.iter_mut().chain(&mut result.warnings).chain(unreadable) {
+        *text = redact(&redact_known_secrets(text)).into_owned();
     }
 }
 

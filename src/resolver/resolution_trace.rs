@@ -52,9 +52,9 @@ pub struct TraceStep {
 }
 
 impl TraceStep {
-    /// Returns the step as JSON for callers.
-    pub fn to_public_json(&self) -> Value {
-        json!({"step": self.kind, "at": self.location, "outcome": self.outcome.as_str()})
+    /// Returns the step as JSON for callers; `shown` returns what they may see of a URL.
+    pub fn to_public_json(&self, shown: impl FnOnce(&str) -> String) -> Value {
+        json!({"step": self.kind, "at": shown(&self.location), "outcome": self.outcome.as_str()})
     }
 }
 

@@ -5,7 +5,7 @@ use super::{
     resolution_trace::{ResolutionTrace, TraceStep},
     signature_status::SignatureStatus,
 };
-use crate::agent::AgentUri;
+use crate::{agent::AgentUri, values::shown_url};
 use serde_json::{Map, Value, json};
 use std::time::Instant;
 
@@ -58,14 +58,19 @@ impl ResolvedAgent {
         self.trace.iter().all(|step| matches!(step.kind, "map" | "name"))
     }
 
-    /// Returns the JSON that callers read.
+    /// Returns the JSON that callers read. URLs of the operator's map may have secrets in their queries.
     pub fn to_public_json(&self) -> Value {
         let mut members = Map::new();
         let mut put = |name: &str, value: Value| drop(members.insert(name.to_owned(), value));
+        let is_mapped = self.trace.iter().any(|step| step.kind == "map");
+        let has_own_query = |url: &str| url.split_once('?').map(|(_, query)| query) == self.uri.query();
+        let shown = |url: &str| {
+            if is_mapped && !has_own_query(url) { shown_url(url).into_owned() } else { url.to_owned() }
+        };
         put("uri", self.uri.to_string().into());
-        put("endpoint", self.endpoint.as_str().into());
+        put("endpoint", shown(&self.endpoint).into());
         put("transport", self.transport().into());
-        put("descriptor", json!(self.descriptor));
+        put("descriptor", json!(self.descriptor.as_deref().map(shown)));
         put("version", json!(self.version));
         put("versions", json!(self.versions));
         put("operation", json!(self.operation));
@@ -73,7 +78,7 @@ impl ResolvedAgent {
         put("signature_reason", json!(self.signature.as_ref().and_then(SignatureStatus::reason)));
         put("fragment", json!(self.uri.fragment()));
         put("input", self.uri.query_input().unwrap_or_default().into());
-        put("how", self.trace.iter().map(TraceStep::to_public_json).collect());
+        put("how", self.trace.iter().map(|step| step.to_public_json(shown)).collect());
         members.into()
     }
 }

@@ -37,10 +37,10 @@ mod random_id;
 mod rate;
 mod secret_ref;
 mod sha256;
+mod shown_url;
 mod store_answer;
 mod unix_time;
 mod url_path;
-mod url_query;
 
 pub use accept_header::AcceptHeader;
 pub use address_range::AddressRange;
@@ -78,10 +78,10 @@ pub use random_id::{random_nonzero_u64, random_nonzero_u128};
 pub use rate::Rate;
 pub use secret_ref::{Secret, SecretRef};
 pub use sha256::{encode_hex, sha256};
+pub use shown_url::shown_url;
 pub use store_answer::StoreAnswer;
 pub use unix_time::unix_time;
 pub use url_path::{join_path, path_below};
-pub use url_query::shown_url;
 
 /// Implements `Deserialize` and `JsonSchema` for a type that is written as one string.
 macro_rules! impl_string_deserialize_and_schema {

@@ -3,8 +3,9 @@
 use crate::{
     directory::{PUBLISHERS, publish, send_as},
     support::{
-        agent::{Agent, json_response},
-        gateway::gateway,
+        agent::{Agent, http_response, json_response, write},
+        eventually,
+        gateway::{gatepost_command, gateway},
         site::connection_counter,
     },
 };
@@ -158,4 +159,59 @@ async fn r41_a_remote_registry_gets_no_credential_no_broker_login_and_no_server_
     assert_eq!((connections.load(Ordering::SeqCst), secret.call_count()), (0, 1));
     let page = gate.admin_page("/agents").await.json();
     assert_eq!(page["rejected"].as_array().unwrap().len(), 4, "{page}");
+}
+
+#[tokio::test]
+async fn r131_urls_of_services_are_shown_without_their_secrets() {
+    const BEARER: &str = "bearerS3cr3tValue98765";
+    let server = Agent::scripted(|request| {
+        let path = request.head.split(' ').nth(1).unwrap();
+        match path.split('?').next().unwrap() {
+            "/moved" => {
+                let location = format!("http://127.0.0.1:9/cb/{BEARER}/x");
+                vec![write(format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n"))]
+            }
+            "/text" => http_response("200 OK", "application/json", &format!("no list: {BEARER}")),
+            "/keys" => http_response("200 OK", "application/json", "{\"keys\": []}"),
+            _ => http_response("404 Not Found", "text/plain", "no"),
+        }
+    })
+    .await;
+    let at = |path: &str| format!("http://{}{path}?sig=S1gnature#Fr4gment", server.address);
+    let source = |name: &str, url: String| {
+        format!(
+            "    - {{kind: aidip, name: {name}, url: \"{url}\", credential: {{bearer: env:BEARER}}, required: false}}\n"
+        )
+    };
+    let (moved, text, gone) = (source("moved", at("/moved")), source("text", at("/text")), source("gone", at("/gone")));
+    let api = format!("{{base: \"http://{}/\", openapi: \"{}\"}}", server.address, at("/openapi"));
+    let agents = format!(
+        "agents:\n  sources:\n    - agents.json\n{moved}{text}{gone}  rules: [{{agents: [echo], api: {api}}}]\n"
+    );
+    let gate = gateway().agent("echo", &server).section(&agents).env("BEARER", BEARER).start().await;
+    for path in ["/moved", "/text", "/gone", "/openapi"] {
+        let is_asked = |request: &crate::support::agent::ReceivedRequest| request.head.contains(path);
+        eventually("every document is asked for", async || server.requests().iter().any(is_asked)).await;
+    }
+    eventually("every failure is logged", async || {
+        let log = gate.stderr();
+        log.contains("OpenAPI document not usable") && log.matches("poll failed").count() >= 3
+    })
+    .await;
+    let doctor = gatepost_command()
+        .current_dir(gate.folder())
+        .args(["doctor", "--timeout", "5"])
+        .env("BEARER", BEARER)
+        .output()
+        .unwrap();
+    let mut places = vec![("log", gate.stderr()), ("doctor", String::from_utf8(doctor.stdout).unwrap())];
+    for page in ["/readyz", "/sources", "/console", "/console/sources"] {
+        places.push((page, gate.admin_page(page).await.text().to_owned()));
+    }
+    for (place, text) in places {
+        assert!(text.len() > 100, "{place}: {text}");
+        for secret in ["S1gnature", "Fr4gment", BEARER] {
+            assert!(!text.contains(secret), "{place} shows {secret}: {text}");
+        }
+    }
 }

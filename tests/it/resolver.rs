@@ -165,6 +165,16 @@ async fn r51_r54_an_explicit_transport_is_used_and_an_unpublished_name_falls_bac
 }
 
 #[tokio::test]
+async fn r131_secrets_in_urls_of_the_operators_map_reach_no_caller() {
+    let map = "resolver:\n  allowed_addresses: [127.0.0.0/8]\n  map:\n    agent://f.example: https://10.9.8.7/f?code=map-secret-1\n";
+    let (_site, gate) = start(map).await;
+    let answer = resolve_uri(&gate, "agent://f.example?city=Rio").await;
+    let found = answer.expect_ok();
+    assert_eq!(found["endpoint"], "https://10.9.8.7/f?code=[redacted]&city=[redacted]");
+    assert!(!answer.text().contains("map-secret-1"), "{}", answer.text());
+}
+
+#[tokio::test]
 async fn r63_the_operators_map_comes_first_and_its_longest_path_wins() {
     let map = "resolver:\n  allowed_addresses: [127.0.0.0/8]\n  map:\n    agent://a.example: https://10.9.8.7/a\n    agent://a.example/b/c: agent+unix:///run/c.sock\n    agent://did:web:b.example: https://b.example/x\n";
     let (_site, gate) = start(map).await;

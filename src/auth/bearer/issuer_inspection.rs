@@ -9,7 +9,7 @@ use crate::{
     auth::config::{IntrospectionConfig, IssuerConfig},
     net::{FetchClient, FormRequest},
     signing::VerificationKey,
-    values::{Secret, format_count},
+    values::{Secret, format_count, shown_url},
 };
 
 /// The token that is introspected: no server has issued it.
@@ -55,7 +55,7 @@ pub async fn inspect_introspection(
     let form = FormRequest { fields: &fields, basic: Some((&client_id, &secret)) };
     let reply = client.post(&config.endpoint, &form, REQUEST_BOUNDS).await;
     let reply = reply.map_err(|why| IntrospectionProblem::Unusable(why.to_string()))?;
-    let answer = format!("{}: responded with status {}", config.endpoint, reply.status);
+    let answer = format!("{}: responded with status {}", shown_url(&config.endpoint), reply.status);
     match reply.status {
         200 => {}
         // RFC 7662 §2.3, RFC 6749 §5.2.
@@ -65,6 +65,9 @@ pub async fn inspect_introspection(
     let body: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     match body.get("active") {
         Some(serde_json::Value::Bool(_)) => Ok(()),
-        _ => Err(IntrospectionProblem::Unusable(format!("{}: response has no boolean 'active'", config.endpoint))),
+        _ => Err(IntrospectionProblem::Unusable(format!(
+            "{}: response has no boolean 'active'",
+            shown_url(&config.endpoint)
+        ))),
     }
 }

@@ -6,7 +6,7 @@ use crate::{
     net::{FetchClient, FetchError, FetchLimits, UrlTrust},
     signing::{SignatureAlgorithm, VerificationKey},
     telemetry::{Event, FetchOutcome, Metrics},
-    values::{ByteSize, ConfigDuration, KeyedCounts, counted_address},
+    values::{ByteSize, ConfigDuration, KeyedCounts, counted_address, shown_url},
 };
 use arc_swap::ArcSwapOption;
 use serde::Deserialize;
@@ -322,7 +322,11 @@ impl JwksLocation {
         let usable_key = |key: &Value| VerificationKey::from_jwk(key, &SignatureAlgorithm::ALL).ok();
         let keys: Vec<VerificationKey> = document.keys.iter().take(MAX_KEYS).filter_map(usable_key).collect();
         // A key set without usable keys counts as a failure, so that it does not lock out every caller.
-        if keys.is_empty() { Err(KeyFetchError::NoUsableKey(format!("{url}: has no usable key"))) } else { Ok(keys) }
+        if keys.is_empty() {
+            Err(KeyFetchError::NoUsableKey(format!("{}: has no usable key", shown_url(&url))))
+        } else {
+            Ok(keys)
+        }
     }
 }
 
@@ -330,12 +334,12 @@ impl JwksLocation {
 async fn discover(client: &FetchClient, issuer: &str, url: &str) -> Result<(String, UrlTrust), KeyFetchError> {
     let document: DiscoveryDocument = client.fetch_json(url, UrlTrust::Operator, FETCH_BOUNDS).await?;
     if document.issuer != issuer {
-        let reason = format!("{url}: names the issuer {:?}, expected {issuer:?}", document.issuer);
+        let reason = format!("{}: names the issuer {:?}, expected {issuer:?}", shown_url(url), document.issuer);
         return Err(KeyFetchError::OtherIssuer(reason));
     }
     let document_origin = client.check_url(url).map(|url| url.origin());
     let jwks_url = client.check_url(&document.jwks_uri);
-    let jwks_url = jwks_url.map_err(|why| KeyFetchError::Unreadable(format!("{url}: jwks_uri {why}")))?;
+    let jwks_url = jwks_url.map_err(|why| KeyFetchError::Unreadable(format!("{}: jwks_uri {why}", shown_url(url))))?;
     // A key set on the document's own origin is trusted like the configured URL; any other URL is not.
     let trust = if document_origin == Ok(jwks_url.origin()) { UrlTrust::Operator } else { UrlTrust::Untrusted };
     Ok((document.jwks_uri, trust))

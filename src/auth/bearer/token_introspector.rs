@@ -16,7 +16,7 @@ use crate::{
     },
     net::{FetchClient, FetchLimits, FormRequest},
     telemetry::{Event, Metrics},
-    values::{ByteSize, ConfigDuration, Secret, json},
+    values::{ByteSize, ConfigDuration, Secret, json, shown_url},
 };
 use serde_json::Value;
 use std::{fmt::Write, sync::Arc, time::Duration};
@@ -55,7 +55,7 @@ impl TokenIntrospector {
         let services = context.services;
         let mut problems = Vec::new();
         if let Err(why) = services.client.check_url(&config.endpoint) {
-            problems.push(format!("endpoint: {} {why}", config.endpoint));
+            problems.push(format!("endpoint: {} {why}", shown_url(&config.endpoint)));
         }
         if config.client_id.is_empty() {
             problems.push("client_id: is empty (write the gateway's client id at the endpoint)".to_owned());
@@ -135,13 +135,13 @@ impl TokenIntrospector {
             self.client.post(&self.config.endpoint, &form, REQUEST_BOUNDS).await.map_err(|why| why.to_string())?;
         // RFC 7662 §2.3: 401 concerns the gateway's credential, not the token.
         if response.status != 200 {
-            return Err(format!("{}: responded with status {}", self.config.endpoint, response.status));
+            return Err(format!("{}: responded with status {}", shown_url(&self.config.endpoint), response.status));
         }
         let body = json::parse(&response.body, json::MAX_DEPTH)
-            .map_err(|_| format!("{}: response is not JSON", self.config.endpoint))?;
+            .map_err(|_| format!("{}: response is not JSON", shown_url(&self.config.endpoint)))?;
         match body.get("active") {
             Some(Value::Bool(_)) => Ok(TokenClaims(body)),
-            _ => Err(format!("{}: response has no boolean 'active'", self.config.endpoint)),
+            _ => Err(format!("{}: response has no boolean 'active'", shown_url(&self.config.endpoint))),
         }
     }
 

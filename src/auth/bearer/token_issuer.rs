@@ -15,7 +15,7 @@ use crate::{
         revocation::{RevocationKey, TokenIdentity},
     },
     signing::{CompactJws, SignatureAlgorithm},
-    values::{ConfigDuration, json::truncate},
+    values::{ConfigDuration, json::truncate, shown_url},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -48,7 +48,7 @@ impl TokenIssuer {
             JwksLocation::Discovery { url, .. } => ("issuer", url),
         };
         if let Err(why) = services.client.check_url(url) {
-            problems.push(format!("{field}: {url} {why}"));
+            problems.push(format!("{field}: {} {why}", shown_url(url)));
         }
         let caller_mapper = CallerMapper::build(config.label.as_deref(), &config.claims, context);
         let caller_mapper = caller_mapper.map_err(|reasons| problems.extend(reasons));

@@ -227,7 +227,7 @@ impl OpenApiSource {
                 Ok(Look::Text(reply.body))
             }
             304 => Ok(Look::Unchanged),
-            status => Err(format!("{} answered with status {status}", client.url())),
+            status => Err(format!("{} answered with status {status}", self.location)),
         }
     }
 }
