@@ -23,6 +23,7 @@ mod task_listing;
 mod task_manager;
 mod task_record;
 mod task_registry;
+mod task_result;
 
 pub use callback::CallbackConfig;
 pub use config::{StreamResumeConfig, TaskConfig};

@@ -117,7 +117,7 @@ pub(super) fn event_limits(config: &TaskConfig, lossless: bool) -> EventLimits {
 
 /// Returns the data of the final event: the task, without its result if that is long.
 pub(super) fn final_event_data(task: &Task, poll_interval: Duration) -> String {
-    let is_long = task.result.as_ref().is_some_and(|result| result.get().len() > MAX_RESULT_IN_EVENT);
+    let is_long = task.result.as_ref().is_some_and(|result| result.len() > MAX_RESULT_IN_EVENT);
     if is_long { task.to_json_without_result(poll_interval).to_string() } else { task.to_json(poll_interval) }
 }
 

@@ -1,12 +1,13 @@
 //! Record of a task: its JSON for the caller, and its form in the store.
 
+use super::task_result::{ReplyResult, TaskResult};
 use crate::{
     fault::Fault,
     store::{StoredTask, TaskSummary},
 };
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
@@ -98,9 +99,9 @@ pub struct Task {
     /// The error, or the description of the result, as members of the caller's JSON.
     #[serde(default)]
     pub end: Value,
-    /// The result as raw JSON text: it is never parsed again, so its depth and the length of its numbers do not matter.
-    #[serde(default)]
-    pub result: Option<Box<RawValue>>,
+    /// The result; it follows the other members in a stored record.
+    #[serde(skip)]
+    pub result: Option<TaskResult>,
     /// Number of the last event.
     #[serde(default)]
     pub last: u64,
@@ -158,8 +159,8 @@ impl Task {
     /// Returns the JSON for the caller (R79, R83, R86), on one line.
     pub fn to_json(&self, poll_interval: Duration) -> String {
         let mut json = self.to_json_without_result(poll_interval).to_string();
-        // The store reads a null result as `None`.
-        let result = self.result.as_deref().map(RawValue::get);
+        json.reserve(self.result.as_ref().map_or(0, TaskResult::len) + 16);
+        let result = self.result.as_ref().map(TaskResult::as_str);
         if let Some(result) = result.or_else(|| (self.state == TaskState::Completed).then_some("null")) {
             json.pop();
             json.push_str(",\"result\":");
@@ -244,14 +245,31 @@ impl Task {
             is_running: self.state == TaskState::Working,
             expires: self.expires,
             callback_due,
-            record: serde_json::to_string(self).unwrap_or_default().into(),
+            record: self.to_record().into(),
             summary: Some(self.overview().to_summary()),
         }
     }
 
+    /// Returns the members of the record on one line, and on the next one the result.
+    fn to_record(&self) -> String {
+        let mut record = serde_json::to_string(self).unwrap_or_default();
+        if let Some(result) = &self.result {
+            record.reserve_exact(1 + result.len());
+            record.push('\n');
+            record.push_str(result.as_str());
+        }
+        record
+    }
+
     /// Parses a stored task; `None` if another program wrote it.
     pub(super) fn from_stored(stored: &StoredTask) -> Option<Self> {
-        serde_json::from_str(&stored.record).ok()
+        let members = stored.record.split('\n').next()?;
+        let mut task: Self = serde_json::from_str(members).ok()?;
+        let result = members.len() + 1;
+        if result < stored.record.len() {
+            task.result = Some(TaskResult::from_record(Arc::clone(&stored.record), result));
+        }
+        Some(task)
     }
 
     /// Whether the task has ended.
@@ -261,9 +279,8 @@ impl Task {
 }
 
 impl AgentReply {
-    /// Returns the members that describe the result, and the result: JSON as is, text as a string, the rest in Base64.
-    fn result_members(&self) -> (Value, Option<Box<RawValue>>) {
-        use base64::Engine as _;
+    /// Returns the members that describe the result, and the result.
+    fn result_members(&self) -> (Value, Option<TaskResult>) {
         let mut object = serde_json::Map::new();
         object.insert("statusCode".to_owned(), self.status.into());
         if !self.media_type.is_empty() {
@@ -272,26 +289,10 @@ impl AgentReply {
         if self.truncated {
             object.insert("truncated".to_owned(), true.into());
         }
-        let text = std::str::from_utf8(&self.body);
-        let is_json = self.media_type.contains("json") && !self.media_type.contains("ndjson");
-        let json = text.ok().filter(|_| is_json).and_then(to_one_line);
-        let string = |text: &str| serde_json::value::to_raw_value(text).ok();
-        let result = match (json, text) {
-            (Some(json), _) => Some(json),
-            (None, Ok("")) => None,
-            (None, Ok(text)) => string(text),
-            (None, Err(_)) => {
-                object.insert("resultEncoding".to_owned(), "base64".into());
-                string(&base64::engine::general_purpose::STANDARD.encode(&self.body))
-            }
-        };
-        (object.into(), result)
+        let ReplyResult { json, is_base64 } = ReplyResult::of(&self.media_type, &self.body);
+        if is_base64 {
+            object.insert("resultEncoding".to_owned(), "base64".into());
+        }
+        (object.into(), json)
     }
-}
-
-/// Puts JSON on one line: line ends occur only between tokens, where white space has no meaning (RFC 8259 §2, §7).
-fn to_one_line(text: &str) -> Option<Box<RawValue>> {
-    let text = text.trim().to_owned();
-    let text = if text.contains(['\n', '\r']) { text.replace(['\n', '\r'], " ") } else { text };
-    RawValue::from_string(text).ok()
 }

@@ -323,6 +323,9 @@ async fn r79_a_result_is_kept_byte_for_byte_however_deep_or_long() {
         ("null", "application/json", "null"),
         ("", "application/json", "null"),
         ("two\nlines", "text/plain", "\"two\\nlines\""),
+        // A string would be six times as long.
+        ("a\u{1}\u{2}", "text/plain", "\"YQEC\""),
+        ("\"\\\n", "text/plain", "\"\\\"\\\\\\n\""),
     ];
     for (body, media, expected) in cases {
         let task = manager.start_task(new_task("one")).await.unwrap();

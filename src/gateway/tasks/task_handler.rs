@@ -51,7 +51,10 @@ pub(in crate::gateway) async fn handle_task_request(
             if target.agent.is_some_and(|agent| *agent != *task.agent) {
                 return Err(no_such_task().into());
             }
-            exchange.respond_locally(task_response(manager, &task), rate_limit_status).await
+            let response = task_response(manager, &task);
+            // The answer alone is held until the caller has read it.
+            drop(task);
+            exchange.respond_locally(response, rate_limit_status).await
         }
         TaskRequest::Cancel => {
             let response = task_response(manager, &manager.cancel(&owner, id).await?);
@@ -90,6 +93,7 @@ async fn respond_with_task_events(
     // Other events are not known: the task ended too long ago, or gateways share no state.
     let task = if found.task.has_ended() { found.task } else { poll_remote_task(exchange, task_ref).await? };
     let response = final_event_response(task_ref.manager, &task, after.unwrap_or_default())?;
+    drop(task);
     exchange.respond_locally(response, rate_limit_status).await
 }
 
@@ -118,7 +122,7 @@ async fn follow_events(
     if target.is_resumed {
         exchange.gateway.metrics.record_event(Event::StreamResumed);
     }
-    let mut headers = event_stream_headers(target.id);
+    let mut headers = task_headers(target.id, "text/event-stream");
     add_call_headers(&mut headers, exchange.call, target.rate_limit_status);
     let response = FollowerResponse { exchange, follower, original_call: None };
     Ok(response.run(ResponseHead { status: StatusCode::OK, headers }).await)
@@ -155,21 +159,10 @@ fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Fault> {
     position.map(Some).ok_or_else(refuse)
 }
 
-fn event_stream_headers(task: &str) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    append_if_valid(&mut headers, TASK_ID, task);
-    headers
-}
-
 /// Returns the response with a task's state as JSON.
 fn task_response(manager: &TaskManager, task: &Task) -> DirectoryResponse {
     let poll_interval = manager.config().poll_interval.get();
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    append_if_valid(&mut headers, TASK_ID, &task.id);
+    let mut headers = task_headers(&task.id, "application/json");
     if task.state == TaskState::Working {
         append_if_valid(&mut headers, header::RETRY_AFTER, &poll_interval.as_secs().max(1).to_string());
     }
@@ -179,21 +172,25 @@ fn task_response(manager: &TaskManager, task: &Task) -> DirectoryResponse {
 /// Returns the last event of a task whose other events are not stored here. If the client has that event already, the
 /// response is 204, at which clients of event streams stop reconnecting.
 fn final_event_response(manager: &TaskManager, task: &Task, after: u64) -> Result<DirectoryResponse, Fault> {
-    let mut response = task_response(manager, task);
-    response.headers.remove(header::RETRY_AFTER);
+    let mut headers = task_headers(&task.id, "text/event-stream");
     if task.has_ended() && after >= task.last.max(1) {
-        response.status = StatusCode::NO_CONTENT;
-        response.headers.remove(header::CONTENT_TYPE);
-        response.body = Bytes::new();
-        return Ok(response);
+        headers.remove(header::CONTENT_TYPE);
+        return Ok(DirectoryResponse { status: StatusCode::NO_CONTENT, headers, body: Bytes::new() });
     }
     if task.streamed && after > 0 && after + 1 < task.last {
         return Err(events_expired());
     }
-    response.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     // For a task that has not ended, the id is the client's position, so that it reconnects for the rest.
     let id = if task.has_ended() { task.last.max(1) } else { after.max(1) };
     let state = task.to_json(manager.config().poll_interval.get());
-    response.body = Bytes::from(format!("id: {id}\nevent: status\ndata: {state}\n\n"));
-    Ok(response)
+    let body = Bytes::from(format!("id: {id}\nevent: status\ndata: {state}\n\n"));
+    Ok(DirectoryResponse { status: StatusCode::OK, headers, body })
+}
+
+fn task_headers(task: &str, media_type: &'static str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    append_if_valid(&mut headers, TASK_ID, task);
+    headers
 }
