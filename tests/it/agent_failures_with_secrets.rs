@@ -26,6 +26,11 @@ fn stream(media: &str, parts: &[String]) -> Vec<Step> {
 fn fail(request: &ReceivedRequest) -> Vec<Step> {
     let form = serde_json::from_slice::<Value>(&request.body).unwrap_or_default();
     let form = form["form"].as_str().unwrap_or("api").to_owned();
+    if request.head.starts_with("GET /gzip ") {
+        return vec![write(
+            "HTTP/1.1 401 No\r\nContent-Type: text/plain\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x08ab",
+        )];
+    }
     let escaped = SECRET.replace('/', "\\/");
     match form.as_str() {
         "error_event" => stream("text/event-stream", &[format!("data: 1\n\nevent: error\ndata: bad key {SECRET}\n\n")]),
@@ -112,6 +117,15 @@ async fn r131_an_error_of_an_agent_s_own_api_has_no_credential_of_the_gateway() 
     let answer = send(gate.request("GET", "/agents/failing/api/x").header("x-api-key", gate.key("team-a"))).await;
     assert_eq!(answer.status, 401);
     assert_eq!(answer.text(), "the key [redacted] is not known");
+}
+
+#[tokio::test]
+async fn r131_an_error_of_an_agent_s_own_api_that_is_compressed_unasked_has_no_body() {
+    let (_agent, gate) = start("").await;
+    let call = gate.request("GET", "/agents/failing/api/gzip").header("accept-encoding", "gzip");
+    let answer = send(call.header("x-api-key", gate.key("team-a"))).await;
+    assert_eq!((answer.status, answer.body.len()), (401, 0), "{}", answer.text());
+    assert!(answer.header("content-encoding").is_none() && answer.header("content-type").is_none());
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::{
         header_names::{AGENT_VERSION, MCP_SESSION_ID, OPERATION, REQUEST_ID, SESSION_ID},
         operation_path::upstream_path,
         requested_version::CompiledVersion,
-        response::failure_unit,
+        response::{failure_unit, has_content_coding},
         route::CompiledOperation,
     },
     http_server::{BodyState, HttpSession},
@@ -20,9 +20,10 @@ use crate::{
     limit::{LatencySample, SampleOutcome},
     telemetry::redact,
     trace::{ActiveSpan, SpanKind, SpanScope, semantic_conventions as names},
-    transport::{Admission as _, AttemptCount, HeaderMutations, RequestBody, UpstreamCall, UpstreamReply},
+    transport::{Admission as _, AttemptCount, HeaderMutations, ReplyBody, RequestBody, UpstreamCall, UpstreamReply},
     values::{FailureUnit, contains_known_secret},
 };
+use bytes::Bytes;
 use futures_util::{FutureExt, future::Either};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header, uri::PathAndQuery};
 use std::time::{Duration, Instant};
@@ -168,12 +169,21 @@ fn prepare_reply(result: Result<UpstreamReply>, admitted: &Admitted, is_api: boo
             // Other bodies of errors are judged whole before they pass.
             match failure_unit(&reply.headers) {
                 Some(unit) => reply.body.redact_failures(unit),
+                None if is_error && is_api && has_content_coding(&reply.headers) => remove_body(&mut reply),
                 None if is_error && is_api => reply.body.redact_failures(FailureUnit::Body),
                 None => {}
             }
             Ok(reply)
         }
         Err(fault) => Err(timeout.name_in(fault)),
+    }
+}
+
+/// Removes the body of an error that cannot be searched for secrets: the gateway asked for no coding (RFC 9110 §12.5.3).
+fn remove_body(reply: &mut UpstreamReply) {
+    reply.body = ReplyBody::from(Bytes::new());
+    for name in [header::CONTENT_ENCODING, header::CONTENT_LENGTH, header::CONTENT_TYPE] {
+        reply.headers.remove(name);
     }
 }
 
