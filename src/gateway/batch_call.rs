@@ -7,9 +7,9 @@ use super::{
     upstream::{UpstreamHead, number_idempotency_key, send_upstream},
 };
 use crate::{
-    fault::{Fault, FaultCode, Result},
+    fault::{CallProgress, Fault, FaultCode, Result},
     idempotency,
-    limit::Permit,
+    limit::{MemoryReservation, Permit},
     telemetry::{Event, redact},
     transport::{BodyPrefix, RequestBody, UpstreamReply},
 };
@@ -61,18 +61,23 @@ impl<'a> BatchCall<'a> {
         let mut results = std::pin::pin!(results);
         let max_bytes = contract_config.max_body_size.get().saturating_mul(MAX_REPLIES);
         let mut array = BytesMut::from("[");
+        // The results that the array holds count until it is an answer, which counts by itself.
+        let mut reservations = Vec::new();
         while let Some(result) = results.next().await {
             if array.len() > 1 {
                 array.extend_from_slice(b",");
             }
             let result = match result {
-                Ok(bytes) if array.len() + bytes.len() > max_bytes => {
+                Ok((bytes, _)) if array.len() + bytes.len() > max_bytes => {
                     Err(Fault::new(FaultCode::PayloadTooLarge, "The answers to this batch are too large together"))
                 }
                 result => result,
             };
             match result {
-                Ok(bytes) => array.extend_from_slice(&bytes),
+                Ok((bytes, reservation)) => {
+                    array.extend_from_slice(&bytes);
+                    reservations.extend(reservation);
+                }
                 Err(fault) => {
                     self.admission.gateway.metrics.record_event(Event::BatchItemFailed);
                     tracing::info!(request_id, "batch item failed: {}", redact(&fault.to_string()));
@@ -85,7 +90,7 @@ impl<'a> BatchCall<'a> {
     }
 
     /// Calls the agent for one item. The call itself was charged for the first item; every other item is charged here.
-    async fn call_item(&self, item: BatchItem) -> Result<Bytes> {
+    async fn call_item(&self, item: BatchItem) -> Result<(Bytes, Option<MemoryReservation>)> {
         let BatchItem { index, input, validated } = item;
         validated?;
         if index > 0 {
@@ -100,7 +105,9 @@ impl<'a> BatchCall<'a> {
         let item_head = UpstreamHead { headers: item_headers.as_ref().unwrap_or(self.head.headers), ..self.head };
         let gateway = self.admission.gateway;
         let reply = send_upstream(gateway, self.admitted, item_head, RequestBody::Whole(input)).await?;
-        self.validate_reply(reply).await
+        let bytes = self.validate_reply(reply).await?;
+        let reservation = gateway.limits.reserve_answer(|| self.admitted.client(), bytes.len(), 0);
+        Ok((bytes, reservation.map_err(|fault| fault.with_progress(CallProgress::PossiblySent))?))
     }
 
     /// Takes a concurrency slot for an item: the call's own, else another permit if one is free, else waits for the

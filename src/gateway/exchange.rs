@@ -23,7 +23,7 @@ use crate::{
     directory::DirectoryResponse,
     fault::{CallProgress, Fault},
     http_server::{BodyState, HttpSession, ResponseHead, ServeOutcome, WriteFailed},
-    limit::{AnswerLimits, RateLimitKey, RateLimitStatus},
+    limit::{MemoryReservation, RateLimitKey, RateLimitStatus},
     trace::CallPhase,
     values::ClientKey,
 };
@@ -86,9 +86,7 @@ impl<'a> Exchange<'a> {
     /// Returns the client whose shares the request counts against: the caller, or the address of a request whose caller
     /// is not authenticated.
     pub(super) fn client(&self) -> ClientKey {
-        let address = self.connection.client_address();
-        let caller = self.call.caller();
-        caller.map_or_else(|| RateLimitKey::for_address(address), |caller| rate_limit_account(caller, address)).client()
+        client_of(self.call, self.connection)
     }
 
     /// Reads a JSON body that is meant for the gateway itself.
@@ -180,12 +178,11 @@ impl<'a> Exchange<'a> {
     /// the memory for answers until it is written.
     pub(super) async fn respond(&mut self, head: ResponseHead, body: Bytes) -> CallResult<ServeOutcome> {
         let status = head.status.as_u16();
-        let is_counted = AnswerLimits::are_for(body.len());
-        let reservation = is_counted.then(|| self.gateway.limits.answers().reserve(self.client(), body.len()));
-        let _reservation = reservation.transpose().map_err(|fault| {
+        let reservation = self.gateway.limits.reserve_answer(|| self.client(), body.len(), self.session.size());
+        let reservation = reservation.map_err(|fault| {
             if self.call.stats.is_sent() { fault.with_progress(CallProgress::PossiblySent) } else { fault }
         })?;
-        Ok(match self.write_all(head, body).await {
+        Ok(match self.write_all(head, body, reservation).await {
             Some(length) => {
                 self.call.stats.bytes_out += length;
                 self.call.state = CallState::Answered(status);
@@ -207,7 +204,7 @@ impl<'a> Exchange<'a> {
         if format.is_page && self.call.json_rpc_id().is_none() {
             body = fault_page::replace_by_page(&mut head, &fault, self.call.id());
         }
-        let written = self.write_all(head, body).await;
+        let written = self.write_all(head, body, None).await;
         self.call.stats.bytes_out += written.unwrap_or_default();
         self.call.state = CallState::Refused(fault);
         if written.is_some() { ServeOutcome::Complete } else { ServeOutcome::Aborted }
@@ -268,20 +265,34 @@ impl<'a> Exchange<'a> {
         outcome
     }
 
-    /// Writes head and body. Returns the bytes of the body, or `None` if the caller is gone.
-    async fn write_all(&mut self, head: ResponseHead, body: Bytes) -> Option<u64> {
+    /// Writes head and body; what is not counted yet is counted if the caller does not read it at once. Returns the bytes of the body, or `None` if the caller is gone.
+    async fn write_all(
+        &mut self,
+        head: ResponseHead,
+        body: Bytes,
+        reservation: Option<MemoryReservation>,
+    ) -> Option<u64> {
         self.call.record_response_head();
         self.call.enter_phase(Some(CallPhase::Response));
-        let Self { session, connection, .. } = self;
+        let Self { gateway, session, connection, call, .. } = self;
         session.prepare_keep_alive(connection).await;
         // Pingora's HTTP/1 writer omits the body of a HEAD response; its HTTP/2 writer does not.
         let is_head = session.is_http2() && session.head().method == Method::HEAD;
         let body = if is_head { Bytes::new() } else { body };
         let length = body.len() as u64;
         session.write_head(head).await.ok()?;
-        session.write_body(body, true).await.ok()?;
+        let size = session.size() + body.len();
+        let count = || gateway.limits.answers().hold_unread(client_of(call, connection), size);
+        let hold = || reservation.map_or_else(count, Ok);
+        session.write_whole_body(body, hold).await.ok()?;
         Some(length)
     }
+}
+
+fn client_of(call: &Call, connection: &CallerConnection) -> ClientKey {
+    let address = connection.client_address();
+    let caller = call.caller();
+    caller.map_or_else(|| RateLimitKey::for_address(address), |caller| rate_limit_account(caller, address)).client()
 }
 
 fn fault_response(call: &Call, fault: &Fault, format: FaultFormat) -> (ResponseHead, Bytes) {

@@ -60,9 +60,11 @@ impl<S: HttpService> HttpServerApp for Http2App<S> {
     async fn process_new_http(self: &Arc<Self>, session: ServerSession, _: &ShutdownWatch) -> Option<ReusedHttpStream> {
         let _call = self.connection.active.count_call();
         let checked = validate_http2_head(session.req_header(), self.connection.head_limits());
-        let mut session = HttpSession::from_http2(session, &self.connection);
+        // A head that is refused is not measured.
+        let head_length = checked.as_ref().map_or(self.connection.limits.max_header_size.get(), |length| *length);
+        let mut session = HttpSession::from_http2(session, head_length, &self.connection);
         let outcome = match checked {
-            Ok(()) => {
+            Ok(_) => {
                 session.copy_authority_to_host();
                 self.service.serve_request(&mut session, &self.connection).await
             }

@@ -18,6 +18,9 @@ use pingora_http::ResponseHeader;
 use std::{pin::pin, task::Poll, time::Duration};
 use tokio::time::{Instant, timeout, timeout_at};
 
+/// What an open request takes beside its head, in bytes.
+const OPEN_REQUEST_SIZE: usize = 48 << 10;
+
 /// Maximum bytes of unread body that are discarded so that a refused caller keeps its connection.
 const MAX_DISCARDED_BODY_BYTES: usize = 64 << 10;
 
@@ -67,6 +70,8 @@ pub struct HttpSession {
     /// The maximum time for each read of the body and each write of the response.
     body_idle_timeout: Duration,
     body_rate: BodyRateMeter,
+    /// The memory that the request takes while it is open, in bytes.
+    size: usize,
 }
 
 impl HttpSession {
@@ -74,24 +79,30 @@ impl HttpSession {
     /// session can only write a response.
     pub(super) fn from_http1(stream: ConnectionStream, head: Option<BytesMut>, connection: &HttpConnection) -> Self {
         let mut session = ServerSession::new_http1(Box::new(stream));
+        let head_length = head.as_ref().map_or(0, BytesMut::len);
         // Timeouts are enforced here.
         session.set_read_timeout(None);
         session.set_pipelining_enabled(true);
         if let Some(head) = head {
             session.set_pipelined_prefix(head);
         }
-        Self::new(session, connection)
+        Self::new(session, head_length, connection)
     }
 
     /// Creates the session of an HTTP/2 stream.
-    pub(super) fn from_http2(session: ServerSession, connection: &HttpConnection) -> Self {
-        Self::new(session, connection)
+    pub(super) fn from_http2(session: ServerSession, head_length: usize, connection: &HttpConnection) -> Self {
+        Self::new(session, head_length, connection)
     }
 
-    fn new(session: ServerSession, connection: &HttpConnection) -> Self {
+    fn new(session: ServerSession, head_length: usize, connection: &HttpConnection) -> Self {
         let limits = &connection.limits;
         let body_rate = BodyRateMeter::new(limits.min_body_rate.map_or(0, ByteRate::get));
-        Self { session, body_idle_timeout: limits.body_idle_timeout.get(), body_rate }
+        Self {
+            session,
+            body_idle_timeout: limits.body_idle_timeout.get(),
+            body_rate,
+            size: OPEN_REQUEST_SIZE + head_length,
+        }
     }
 
     /// Parses the head of an HTTP/1 request, which has been read. `Ok(false)` if the connection ended; the timeout
@@ -135,6 +146,11 @@ impl HttpSession {
         self.session.is_http2()
     }
 
+    /// Returns the memory that the request takes while it is open, in bytes.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// Returns how much of the body is left. The first call prepares the reader of the body.
     pub fn body_state(&mut self) -> BodyState {
         if self.session.is_body_empty() {
@@ -158,7 +174,7 @@ impl HttpSession {
     /// 408 on a timeout, 400 when the framing is invalid or the caller has closed. The connection is not reused after
     /// either.
     pub async fn read_body_chunk(&mut self, deadline: Instant) -> Result<Option<Bytes>, Fault> {
-        let Self { session, body_idle_timeout, body_rate } = &mut *self;
+        let Self { session, body_idle_timeout, body_rate, .. } = &mut *self;
         let read = {
             let mut part = pin!(session.read_request_body());
             match poll!(part.as_mut()) {
@@ -279,6 +295,28 @@ impl HttpSession {
     pub async fn write_body(&mut self, bytes: Bytes, is_last: bool) -> Result<(), WriteFailed> {
         let max_wait = self.body_idle_timeout;
         let written = with_timeout(self.session.write_response_body(bytes, is_last), || max_wait).await;
+        written.and_then(Result::ok).ok_or(WriteFailed)
+    }
+
+    /// Writes the whole body of the response. Where the caller does not read it at once, `hold` gives what is held until it
+    /// has, or how long the caller may take without it.
+    ///
+    /// # Errors
+    /// The caller is gone, or does not read.
+    pub async fn write_whole_body<T>(
+        &mut self,
+        bytes: Bytes,
+        hold: impl FnOnce() -> Result<T, Duration>,
+    ) -> Result<(), WriteFailed> {
+        let max_wait = self.body_idle_timeout;
+        let mut write = pin!(self.session.write_response_body(bytes, true));
+        let written = match poll!(write.as_mut()) {
+            Poll::Ready(written) => Some(written),
+            Poll::Pending => match hold() {
+                Ok(_held) => timeout(max_wait, write).await.ok(),
+                Err(max_wait) => timeout(max_wait, write).await.ok(),
+            },
+        };
         written.and_then(Result::ok).ok_or(WriteFailed)
     }
 

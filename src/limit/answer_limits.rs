@@ -6,14 +6,19 @@ use super::{
     memory_budget::{BudgetKind, MemoryBudget, MemoryBudgetLimits, MemoryReservation},
 };
 use crate::{
-    fault::Fault,
+    fault::{Fault, FaultCode},
     telemetry::{LimitKind, Metrics},
     values::ClientKey,
 };
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 /// Complete answers of at most this many bytes are not counted.
 const MAX_UNCOUNTED_ANSWER: usize = 16 << 10;
+
+/// How long a client may take to read a short answer that is not counted, because it has its share, or because all clients
+/// together have the whole memory. Its head arrives meanwhile.
+const MAX_WAIT_WITH_SHARE: Duration = Duration::from_millis(100);
+const MAX_WAIT_WITHOUT_SHARE: Duration = Duration::from_secs(1);
 
 /// What unread answers hold, and those that are made.
 #[derive(Debug, Default)]
@@ -39,7 +44,7 @@ impl AnswerUsage {
 
 impl<'a> AnswerLimits<'a> {
     /// Returns whether an answer of `length` bytes is counted.
-    pub fn are_for(length: usize) -> bool {
+    pub(super) fn are_for(length: usize) -> bool {
         length > MAX_UNCOUNTED_ANSWER
     }
 
@@ -51,6 +56,17 @@ impl<'a> AnswerLimits<'a> {
         let mut reservation = MemoryReservation::new(&self.usage.budget, self.bounds, client, self.metrics);
         reservation.grow_to(length)?;
         Ok(reservation)
+    }
+
+    /// Reserves memory for a short answer that its client does not read at once, and for the request that it holds open.
+    ///
+    /// # Errors
+    /// How long the client may take without it.
+    pub fn hold_unread(&self, client: ClientKey, length: usize) -> Result<MemoryReservation, Duration> {
+        self.reserve(client, length).map_err(|fault| match fault.code() {
+            FaultCode::Overloaded => MAX_WAIT_WITHOUT_SHARE,
+            _ => MAX_WAIT_WITH_SHARE,
+        })
     }
 
     /// Waits for a turn to make an answer of about `length` bytes that takes longer than a call may hold a thread: each

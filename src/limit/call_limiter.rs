@@ -351,6 +351,20 @@ impl CallLimiter {
         self.answers.limits(&self.policy.load().config, &self.metrics)
     }
 
+    /// Reserves memory for a complete answer, and for the request that it holds open, until the client has read it; a short
+    /// answer is not counted.
+    ///
+    /// # Errors
+    /// As [`AnswerLimits::reserve`].
+    pub fn reserve_answer(
+        &self,
+        client: impl FnOnce() -> ClientKey,
+        length: usize,
+        request: usize,
+    ) -> Result<Option<MemoryReservation>, Fault> {
+        AnswerLimits::are_for(length).then(|| self.answers().reserve(client(), length + request)).transpose()
+    }
+
     /// Counts a WebSocket of a client to an agent among at most `max` of all clients.
     ///
     /// # Errors

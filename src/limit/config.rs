@@ -42,7 +42,8 @@ pub struct LimitConfig {
     /// Maximum memory of callers' bodies that are read before they pass, in all. 1MiB to 64GiB. Default: 256MiB.
     pub max_buffered_bodies: ByteSize,
     /// Maximum memory of complete answers longer than 16 KiB that callers have not read yet, in all: replies of agents
-    /// that are checked or rewritten, documents, lists and pages. 16MiB to 64GiB. Default: 128MiB.
+    /// that are checked or rewritten, documents, lists and pages; and of shorter ones that are not read at once, with their
+    /// requests. 16MiB to 64GiB. Default: 128MiB.
     pub max_buffered_answers: ByteSize,
     /// Scheduling delay above which the gateway sheds load: how long its own work waits for a CPU core. While the delay
     /// is longer, the gateway refuses calls (503 `Overloaded`), first those of tiers with a low `priority`. 2ms to 10s;

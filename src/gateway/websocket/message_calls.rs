@@ -15,7 +15,7 @@ use crate::{
         response::{ReplyValidator, is_message_sequence},
         subrequest::{Subrequest, SubrequestReply, SubrequestSender, SubrequestTrace},
     },
-    limit::{AnswerLimits, MemoryReservation},
+    limit::MemoryReservation,
     trace::{SpanKind, TraceOrigin},
     transport::{WebSocketConnection, WebSocketEvent},
 };
@@ -188,10 +188,8 @@ impl MessageCalls<'_> {
     }
 
     fn reserve_memory(&self, response: &MessageResponse) -> Result<Option<MemoryReservation>> {
-        let length = response.len();
-        let answers = self.session.gateway.limits.answers();
-        let reserve = || answers.reserve(self.session.message_memory.client(), length);
-        let reservation = AnswerLimits::are_for(length).then(reserve).transpose();
+        let client = || self.session.message_memory.client();
+        let reservation = self.session.gateway.limits.reserve_answer(client, response.len(), 0);
         reservation.map_err(|fault| fault.with_progress(CallProgress::PossiblySent))
     }
 

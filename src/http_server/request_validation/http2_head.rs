@@ -12,11 +12,11 @@ use pingora_http::RequestHeader;
 const CONNECTION_SPECIFIC_FIELDS: &[&str] =
     &["connection", "transfer-encoding", "keep-alive", "proxy-connection", "upgrade"];
 
-/// Validates a decoded head.
+/// Validates a decoded head; returns the bytes that it takes.
 ///
 /// # Errors
 /// The fault to respond with; other streams of the connection are not affected.
-pub fn validate_http2_head(head: &RequestHeader, limits: HeadLimits) -> Result<(), Fault> {
+pub fn validate_http2_head(head: &RequestHeader, limits: HeadLimits) -> Result<usize, Fault> {
     request_line::validate_method(head.method.as_str().as_bytes())?;
     let path = head.raw_path();
     if path.len() > MAX_TARGET_BYTES {
@@ -31,6 +31,7 @@ pub fn validate_http2_head(head: &RequestHeader, limits: HeadLimits) -> Result<(
             .with_setting("connections.max_headers"));
     }
     let mut singletons = SingletonFields::default();
+    let mut length = path.len();
     for (name, value) in &head.headers {
         if CONNECTION_SPECIFIC_FIELDS.contains(&name.as_str()) {
             return Err(invalid_request("The request has a connection-specific header, which HTTP/2 forbids"));
@@ -39,8 +40,10 @@ pub fn validate_http2_head(head: &RequestHeader, limits: HeadLimits) -> Result<(
             return Err(invalid_request("The TE header may only be 'trailers' in HTTP/2"));
         }
         singletons.validate_and_record(name.as_str().as_bytes(), value.as_bytes())?;
+        length += name.as_str().len() + value.len();
     }
-    validate_authority_and_host(head)
+    validate_authority_and_host(head)?;
+    Ok(length)
 }
 
 fn validate_authority_and_host(head: &RequestHeader) -> Result<(), Fault> {

@@ -265,7 +265,7 @@ fn h2(build: impl FnOnce(&mut pingora_http::RequestHeader)) -> u16 {
     let mut head = pingora_http::RequestHeader::build("POST", b"/agents/a/invoke", None).unwrap();
     head.set_uri("https://a.example/agents/a/invoke".parse().unwrap());
     build(&mut head);
-    validate_http2_head(&head, LIMITS).map_or_else(|fault| fault.http_status(), |()| 200)
+    validate_http2_head(&head, LIMITS).map_or_else(|fault| fault.http_status(), |_| 200)
 }
 
 #[test]
