@@ -1,7 +1,7 @@
 //! Removes the gateway's secrets from the failures that an agent reports within a body that is forwarded as it arrives
 //! (R131): events, lines, and the bodies of errors. An agent that refuses the gateway's credential may repeat it.
 
-use super::{contains_known_secret, redact_known_secrets};
+use super::{contains_known_secret, last_event_end, redact_known_secrets};
 use aho_corasick::AhoCorasick;
 use bytes::{Bytes, BytesMut};
 use std::sync::LazyLock;
@@ -74,10 +74,7 @@ impl FailureRedactor {
     /// Returns the index after the last unit that ends in `bytes`.
     fn last_end(&self, bytes: &[u8]) -> Option<usize> {
         match self.unit {
-            FailureUnit::Event => {
-                let rfind = |end: &[u8]| memchr::memmem::rfind(bytes, end).map(|at| at + end.len());
-                rfind(b"\n\n").max(rfind(b"\n\r\n")).max(rfind(b"\r\r"))
-            }
+            FailureUnit::Event => last_event_end(bytes),
             FailureUnit::Line => memchr::memrchr(b'\n', bytes).map(|at| at + 1),
             FailureUnit::Body => None,
         }

@@ -14,6 +14,7 @@ use std::sync::LazyLock;
 
 /// Both forms of an earlier event contain this word; most events do not, and are not parsed.
 static ERROR_WORD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("error"));
+static DATA_FIELD: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("data"));
 /// Other protocols have members named `error` too, and their events are not parsed.
 static JSON_RPC_MEMBER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("\"jsonrpc\""));
 
@@ -91,7 +92,13 @@ impl ErrorEventDetector {
 
 /// Returns whether a chunk has an event with data other than an end marker.
 fn has_data(chunk: &[u8]) -> bool {
-    lines(chunk).filter_map(|line| field(line, b"data")).any(|data| !data.is_empty() && !is_end_marker(data))
+    // Lines of other fields and comments are passed over.
+    DATA_FIELD.find_iter(chunk).any(|at| {
+        let begins_line =
+            at.checked_sub(1).and_then(|at| chunk.get(at)).is_none_or(|byte| matches!(byte, b'\n' | b'\r'));
+        let line = chunk.get(at..).filter(|_| begins_line).and_then(|rest| lines(rest).next());
+        line.and_then(|line| field(line, b"data")).is_some_and(|data| !data.is_empty() && !is_end_marker(data))
+    })
 }
 
 fn is_end_marker(data: &[u8]) -> bool {

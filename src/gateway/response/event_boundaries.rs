@@ -1,6 +1,7 @@
 //! Server-sent events: cuts an event stream at event boundaries, so that a comment or an error can be inserted between
 //! two events and never inside one (R43, R80).
 
+use crate::values::{ends_with_empty_line, last_event_end};
 use bytes::{Bytes, BytesMut};
 
 /// The longest event that is buffered. A longer one is passed on in parts, and nothing can be inserted inside it.
@@ -52,37 +53,5 @@ impl EventSplitter {
     /// Returns the buffered rest of a stream that ended without an empty line.
     pub(in crate::gateway) fn take_rest(&mut self) -> Bytes {
         self.buffer.split().freeze()
-    }
-}
-
-/// Returns the index after the last empty line: `\n\n`, `\r\n\r\n` or `\r\r`.
-fn last_event_end(bytes: &[u8]) -> Option<usize> {
-    let mut ends = memchr::memrchr2_iter(b'\n', b'\r', bytes).map(|at| at + 1);
-    ends.find(|end| bytes.get(..*end).is_some_and(ends_with_empty_line))
-}
-
-fn ends_with_empty_line(bytes: &[u8]) -> bool {
-    matches!(bytes, [.., b'\n', b'\n'] | [.., b'\n', b'\r', b'\n'] | [.., b'\r', b'\r'])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::last_event_end;
-
-    #[test]
-    fn the_last_empty_line_is_found_in_all_short_texts() {
-        let find = |bytes: &[u8], pattern: &[u8]| {
-            let at = bytes.windows(pattern.len()).rposition(|window| window == pattern);
-            at.map(|at| at + pattern.len())
-        };
-        for number in 0..3usize.pow(8) {
-            let digits = (0..8).map(|place| number / 3usize.pow(place) % 3);
-            let text: Vec<u8> = digits.map(|digit| b"a\n\r"[digit]).collect();
-            for length in 0..=text.len() {
-                let text = &text[..length];
-                let expected = find(text, b"\n\n").max(find(text, b"\n\r\n")).max(find(text, b"\r\r"));
-                assert_eq!(last_event_end(text), expected, "{:?}", String::from_utf8_lossy(text));
-            }
-        }
     }
 }

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
 use std::{
     fmt,
-    pin::Pin,
+    pin::{Pin, pin},
     sync::Arc,
     task::{Context, Poll, Waker, ready},
     time::Duration,
@@ -133,13 +133,12 @@ impl HttpReplyBody {
 
     /// Lets other tasks run, and what else this one waits for, where chunks are ready one after another. No timer is polled
     /// then, so the deadline is compared with the clock.
-    fn poll_turn_of_others(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Bytes, Fault>>> {
+    fn poll_turn_of_others(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, Fault>>> {
         (self.ready_chunks, self.ready_bytes) = (0, 0);
         if !self.is_finished() && Instant::now() >= self.deadline {
             return Poll::Ready(Some(Err(self.finish_with_timeout(self.deadline))));
         }
-        cx.waker().wake_by_ref();
-        Poll::Pending
+        yield_turn(cx)
     }
 
     /// Returns what the connection has received, where only this body is received over it.
@@ -173,8 +172,7 @@ impl HttpReplyBody {
             }
             if self.empty_frames - taken_before == MAX_EMPTY_FRAMES_PER_POLL {
                 // The deadline is compared with the clock before the next ones are taken.
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
+                return yield_turn(cx);
             }
             let frame = match &mut self.source {
                 ReplyConnection::Finished => return Poll::Ready(None),
@@ -216,6 +214,15 @@ impl HttpReplyBody {
 }
 
 type FrameResult = Option<Result<hyper::body::Frame<Bytes>, Fault>>;
+
+/// Lets other tasks run, and those whose input the operating system has: a task that only wakes itself runs again sixty times
+/// before the runtime looks for input.
+fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
+    if pin!(tokio::task::yield_now()).poll(cx).is_ready() {
+        cx.waker().wake_by_ref();
+    }
+    Poll::Pending
+}
 
 /// Takes a frame that is ready, else drives the connection and polls again. The body needs no waker of its own: only
 /// this call drives the connection that fills it.
