@@ -35,11 +35,6 @@ pub fn setting_findings(examined: ExaminedConfig<'_>, problems: Vec<String>) -> 
         let place = Place { file, line: problem.line, path: problem.path };
         findings.push(Finding::new(warning.code, subject, name, &problem.message, place).with_fix_of_problem());
     }
-    for former in examined.loaded.former_names() {
-        let place = Place { file: examined.file.display().to_string(), line: former.line, path: former.path.clone() };
-        let name = former.path.clone();
-        findings.push(Finding::new(FindingCode::FormerKeyName, SubjectKind::Setting, name, &former.message, place));
-    }
     findings.extend(certificate_findings(examined));
     findings
 }

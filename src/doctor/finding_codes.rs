@@ -98,7 +98,6 @@ finding_codes! {
         "correct the path or the file";
     SecretMissing = "GP0103", Error, "a secret that a setting refers to cannot be loaded",
         "set the environment variable, or write the file";
-    FormerKeyName = "GP0104", Warning, "a key has a former name", "run `gatepost check --migrate`";
     DrainTooShort = "GP0105", Warning, "a shutdown cuts calls short",
         "remove shutdown.drain_timeout, or raise it to the longest timeouts.total";
     SecretReadable = "GP0106", Warning, "every user of the machine can read a secret or private key",
@@ -206,9 +205,8 @@ finding_codes! {
     StoreUnusable = "GP0400", Error, "a SQLite file or its folder cannot be used",
         "let the user that runs the gateway write the folder, on a local disk";
     StoreUnreachable = "GP0401", Error, "a database or the server of the shared state cannot be reached", "correct the URL, or start the server";
-    StoreNewer = "GP0402", Error, "a store has the schema of a newer gateway", "run the newer gateway";
-    StoreOlder = "GP0403", Info, "a store has an older schema, which the next start migrates",
-        "back the store up before the start";
+    StoreOfOtherVersion = "GP0402", Error, "a store has the schema of another version of the gateway",
+        "run that version, or use another store";
     StateFolderUnusable = "GP0404", Warning, "a folder for state cannot be written",
         "let the user that runs the gateway write the folder";
 

@@ -67,10 +67,9 @@ fn store_finding(
 ) -> Option<Finding> {
     let (code, problem) = match schema {
         Ok(StoreSchema::Current | StoreSchema::Missing) => return None,
-        Ok(StoreSchema::Older) => (FindingCode::StoreOlder, "an earlier gateway wrote the schema".to_owned()),
         Err(StoreProblem::Unusable(why)) => (FindingCode::StoreUnusable, why),
         Err(StoreProblem::Unreachable(why)) => (FindingCode::StoreUnreachable, why),
-        Err(StoreProblem::Newer(why)) => (FindingCode::StoreNewer, why),
+        Err(StoreProblem::OtherSchema(why)) => (FindingCode::StoreOfOtherVersion, why),
     };
     let name = match location {
         StoreLocation::File(file) => file.display().to_string(),

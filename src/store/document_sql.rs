@@ -10,11 +10,14 @@ use super::document_store::{
     MAX_HISTORY_CHANGES, MAX_REMOVED_DOCUMENTS, StoredDocument, WriteEffect, WritePrecondition, WriteRefusal,
 };
 use crate::values::etag;
-use std::{sync::Arc, time::Duration};
+use std::{cmp::Ordering, sync::Arc, time::Duration};
 use time::OffsetDateTime;
 
-/// Schema migrations: each converts the tables of one version to the next. A released migration never changes.
-pub(super) const MIGRATIONS: &[&str] = &[
+/// The version of the schema. A gateway refuses every other one.
+const SCHEMA_VERSION: i64 = 8;
+
+/// The tables of documents and tasks.
+pub(super) const SCHEMA: [&str; 2] = [
     "
     create table gatepost_documents (
         id text primary key, document text not null, owner text not null,
@@ -24,26 +27,19 @@ pub(super) const MIGRATIONS: &[&str] = &[
         revision bigint primary key, id text not null, at bigint not null, by text not null, document text);
     create index gatepost_history_id on gatepost_history (id, revision);
     create table gatepost_removed (id text primary key, revision bigint not null unique);
-",
-    super::tasks::TABLES,
-    "
     create table gatepost_deleted_ids (id text primary key, owner text not null, at bigint not null);
     create index gatepost_deleted_ids_owner on gatepost_deleted_ids (owner, at);
     create index gatepost_deleted_ids_at on gatepost_deleted_ids (at);
 ",
-    super::tasks::CLIENTS_AND_SIZES,
-    super::tasks::CLIENT_COUNTS,
-    super::tasks::SUMMARIES,
-    super::tasks::CALLBACKS_BY_CLIENT,
+    super::tasks::TABLES,
 ];
 
-/// Table created before the first migration: the version of the schema, the identity and the counters of the store.
+/// The table with the version of the schema, and the identity and the counters of the store.
 pub(super) const CREATE_STATE: &str = "create table gatepost_state (
     one integer primary key check (one = 1), version bigint not null, epoch text not null,
     revision bigint not null, floor bigint not null, documents bigint not null)";
-pub(super) const INSERT_STATE: &str = "insert into gatepost_state values (1, 0, $1, 0, 0, 0)";
+pub(super) const INSERT_STATE: &str = "insert into gatepost_state values (1, 8, $1, 0, 0, 0)";
 pub(super) const SELECT_VERSION: &str = "select version from gatepost_state";
-pub(super) const UPDATE_VERSION: &str = "update gatepost_state set version = $1";
 
 pub(super) const NEXT_REVISION: &str =
     "update gatepost_state set revision = revision + 1 returning revision, documents";
@@ -331,7 +327,18 @@ pub(super) fn to_i64(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-/// Error for a schema of a newer gateway.
-pub(super) fn newer_schema_error(version: usize) -> String {
-    format!("its schema has version {version}, of a newer gateway (this one supports {})", MIGRATIONS.len())
+/// Checks the version of a schema.
+///
+/// # Errors
+/// It is the schema of another gateway.
+pub(super) fn check_version(version: i64) -> Result<(), String> {
+    let advice = match version.cmp(&SCHEMA_VERSION) {
+        Ordering::Equal => return Ok(()),
+        Ordering::Less => {
+            "an older gateway (export its agents with that gateway, `gatepost registry export`, and import them into a new \
+             store; tasks are not kept)"
+        }
+        Ordering::Greater => "a newer gateway (start that one, or use another store)",
+    };
+    Err(format!("its schema has version {version} and not {SCHEMA_VERSION}: it is of {advice}"))
 }

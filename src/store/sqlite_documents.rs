@@ -2,7 +2,7 @@
 //! Queued writes are committed in batches, and each write is answered after its commit.
 
 use super::{
-    document_sql::{self, MIGRATIONS, SqlValue, WriteContext},
+    document_sql::{self, SCHEMA, SqlValue, WriteContext},
     document_store::{
         ChangeBatch, ChangeCursor, DeletedId, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry,
         StoredDocument, WriteEffect, WriteOutcome, WriteRefusal,
@@ -64,7 +64,7 @@ impl SqliteDocumentStore {
         let unusable = |reason: &dyn fmt::Display| format!("{} cannot be used ({reason})", path.display());
         create_private(path).map_err(|error| unusable(&error))?;
         let mut writer = open_connection(path).map_err(|error| unusable(&error))?;
-        migrate(&mut writer).map_err(|error| unusable(&error))?;
+        ensure_schema(&mut writer).map_err(|error| unusable(&error))?;
         let reader = open_connection(path).map_err(|error| unusable(&error))?;
         let (writes, write_queue) = mpsc::channel(QUEUE_CAPACITY);
         let (reads, read_queue) = mpsc::channel(QUEUE_CAPACITY);
@@ -200,26 +200,22 @@ pub(super) fn open_connection(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-pub(super) fn migrate(connection: &mut Connection) -> std::result::Result<(), String> {
+/// Creates the schema of a new file.
+///
+/// # Errors
+/// It has the schema of another gateway, or cannot be written.
+pub(super) fn ensure_schema(connection: &mut Connection) -> std::result::Result<(), String> {
     let error_text = |error: rusqlite::Error| error.to_string();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(error_text)?;
-    let exists = transaction.table_exists(None, "gatepost_state").map_err(error_text)?;
-    if !exists {
-        transaction.execute_batch(document_sql::CREATE_STATE).map_err(error_text)?;
-        transaction
-            .execute(&to_sqlite_placeholders(document_sql::INSERT_STATE), [uuid::Uuid::new_v4().to_string()])
-            .map_err(error_text)?;
+    if transaction.table_exists(None, "gatepost_state").map_err(error_text)? {
+        let version = transaction.query_row(document_sql::SELECT_VERSION, (), |row| row.get(0)).map_err(error_text)?;
+        return document_sql::check_version(version);
     }
-    let version: i64 = transaction.query_row(document_sql::SELECT_VERSION, (), |row| row.get(0)).map_err(error_text)?;
-    let version = usize::try_from(version).unwrap_or(usize::MAX);
-    let Some(missing) = MIGRATIONS.get(version..) else {
-        return Err(document_sql::newer_schema_error(version));
-    };
-    for step in missing {
-        transaction.execute_batch(step).map_err(error_text)?;
+    for tables in [document_sql::CREATE_STATE].iter().chain(&SCHEMA) {
+        transaction.execute_batch(tables).map_err(error_text)?;
     }
     transaction
-        .execute(&to_sqlite_placeholders(document_sql::UPDATE_VERSION), [document_sql::to_i64(MIGRATIONS.len())])
+        .execute(&to_sqlite_placeholders(document_sql::INSERT_STATE), [uuid::Uuid::new_v4().to_string()])
         .map_err(error_text)?;
     transaction.commit().map_err(error_text)
 }

@@ -1,10 +1,6 @@
 //! Inspection of a store without changing it: whether it can be used, and which schema it has.
 
-use super::{
-    StoreLocation,
-    document_sql::{self, MIGRATIONS},
-    postgres, sqlite_documents,
-};
+use super::{StoreLocation, document_sql, postgres, sqlite_documents};
 use std::time::Duration;
 
 /// The schema of a store that can be used.
@@ -12,8 +8,6 @@ use std::time::Duration;
 pub enum StoreSchema {
     /// There is no schema yet: the gateway creates it.
     Missing,
-    /// An earlier gateway wrote it: this one migrates it.
-    Older,
     /// It is the schema of this gateway.
     Current,
 }
@@ -25,8 +19,8 @@ pub enum StoreProblem {
     Unusable(String),
     /// The database does not answer, or refuses the login.
     Unreachable(String),
-    /// A newer gateway wrote the schema.
-    Newer(String),
+    /// Another version of the gateway made the schema.
+    OtherSchema(String),
 }
 
 /// Inspects the store at `location`, within `timeout`.
@@ -52,15 +46,10 @@ pub async fn inspect_store(location: &StoreLocation, timeout: Duration) -> Resul
     tokio::time::timeout(timeout, inspection).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Compares the version of a schema with that of this gateway.
+/// Judges the version of a schema.
 fn classify(version: Option<i64>) -> Result<StoreSchema, StoreProblem> {
     let Some(version) = version else { return Ok(StoreSchema::Missing) };
-    let version = usize::try_from(version).unwrap_or(usize::MAX);
-    match version.cmp(&MIGRATIONS.len()) {
-        std::cmp::Ordering::Less => Ok(StoreSchema::Older),
-        std::cmp::Ordering::Equal => Ok(StoreSchema::Current),
-        std::cmp::Ordering::Greater => Err(StoreProblem::Newer(document_sql::newer_schema_error(version))),
-    }
+    document_sql::check_version(version).map(|()| StoreSchema::Current).map_err(StoreProblem::OtherSchema)
 }
 
 #[cfg(test)]
@@ -85,10 +74,13 @@ mod tests {
             let connection = rusqlite::Connection::open(&path).unwrap();
             connection.execute("update gatepost_state set version = ?1", [version]).unwrap();
         };
-        set_version(0);
-        assert_eq!(inspect(&path).await, Ok(StoreSchema::Older));
-        set_version(9_999);
-        assert!(matches!(inspect(&path).await, Err(StoreProblem::Newer(why)) if why.contains("newer gateway")));
+        for (version, words) in [(7, "gatepost registry export"), (9_999, "a newer gateway")] {
+            set_version(version);
+            let inspected = inspect(&path).await;
+            assert!(matches!(&inspected, Err(StoreProblem::OtherSchema(why)) if why.contains(words)), "{inspected:?}");
+            let opened = open_documents(&StoreLocation::File(path.clone())).await;
+            assert!(opened.is_err_and(|why| why.contains(words)));
+        }
     }
 
     #[tokio::test]

@@ -14,7 +14,7 @@ pub(in crate::store) enum DatabaseError {
     #[error("{}", error_with_source(.0))]
     Database(#[from] tokio_postgres::Error),
     #[error("{0}")]
-    NewerSchema(String),
+    OtherSchema(String),
     #[error("timed out after {} s", QUERY_TIMEOUT.as_secs())]
     Timeout,
     #[error("the connection was closed")]

@@ -1,4 +1,4 @@
-//! Connection pool of a PostgreSQL database, with a timeout for each query. The first connection migrates the schema.
+//! Connection pool of a PostgreSQL database, with a timeout for each query. The first connection creates the schema.
 
 use super::{
     connection_settings::ConnectionSettings,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::store::{
     database_url::DatabaseUrl,
-    document_sql::{self, MIGRATIONS},
+    document_sql::{self, SCHEMA},
     store_connections::StoreConnections,
 };
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
@@ -15,14 +15,14 @@ use tokio::sync::OnceCell;
 
 /// Maximum number of connections, besides the one that listens.
 const MAX_CONNECTIONS: usize = 8;
-/// Key of the advisory lock that lets one of several starting gateways migrate the schema.
-const MIGRATION_LOCK: i64 = 0x6761_7465_706f_7374;
+/// Key of the advisory lock that lets one of several starting gateways create the schema.
+const SCHEMA_LOCK: i64 = 0x6761_7465_706f_7374;
 
 /// A connection pool.
 pub(in crate::store) struct DatabasePool {
     pub(super) pool: Pool,
-    /// Set after the schema was migrated.
-    migrated: OnceCell<()>,
+    /// Set once the schema is known to exist.
+    has_schema: OnceCell<()>,
 }
 
 impl DatabasePool {
@@ -39,7 +39,7 @@ impl DatabasePool {
             .recycle_timeout(Some(QUERY_TIMEOUT / 5))
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Self { pool, migrated: OnceCell::new() })
+        Ok(Self { pool, has_schema: OnceCell::new() })
     }
 
     /// Returns how many connections are open.
@@ -57,32 +57,25 @@ impl DatabasePool {
         tokio::time::timeout(QUERY_TIMEOUT, query).await.unwrap_or(Err(DatabaseError::Timeout))
     }
 
-    /// Returns a connection, after migrating the schema.
-    pub(in crate::store) async fn get_migrated(&self) -> Result<Object, DatabaseError> {
+    /// Returns a connection to a database that has the schema.
+    pub(in crate::store) async fn get_with_schema(&self) -> Result<Object, DatabaseError> {
         let mut client = self.pool.get().await?;
-        self.migrated.get_or_try_init(|| migrate(&mut client)).await?;
+        self.has_schema.get_or_try_init(|| ensure_schema(&mut client)).await?;
         Ok(client)
     }
 }
 
-async fn migrate(client: &mut Object) -> Result<(), DatabaseError> {
+async fn ensure_schema(client: &mut Object) -> Result<(), DatabaseError> {
     let transaction = client.transaction().await?;
-    transaction.execute("select pg_advisory_xact_lock($1)", &[&MIGRATION_LOCK]).await?;
+    transaction.execute("select pg_advisory_xact_lock($1)", &[&SCHEMA_LOCK]).await?;
     let exists = transaction.query_one("select to_regclass('gatepost_state') is not null", &[]).await?;
-    if !exists.try_get::<_, bool>(0)? {
-        transaction.batch_execute(document_sql::CREATE_STATE).await?;
-        transaction.execute(document_sql::INSERT_STATE, &[&uuid::Uuid::new_v4().to_string()]).await?;
+    if exists.try_get::<_, bool>(0)? {
+        let version = transaction.query_one(document_sql::SELECT_VERSION, &[]).await?.try_get(0)?;
+        return document_sql::check_version(version).map_err(DatabaseError::OtherSchema);
     }
-    let version: i64 = transaction.query_one(document_sql::SELECT_VERSION, &[]).await?.try_get(0)?;
-    let version = usize::try_from(version).unwrap_or(usize::MAX);
-    let Some(missing) = MIGRATIONS.get(version..) else {
-        return Err(DatabaseError::NewerSchema(document_sql::newer_schema_error(version)));
-    };
-    for step in missing {
-        transaction.batch_execute(step).await?;
+    for tables in [document_sql::CREATE_STATE].iter().chain(&SCHEMA) {
+        transaction.batch_execute(tables).await?;
     }
-    if !missing.is_empty() {
-        transaction.execute(document_sql::UPDATE_VERSION, &[&document_sql::to_i64(MIGRATIONS.len())]).await?;
-    }
+    transaction.execute(document_sql::INSERT_STATE, &[&uuid::Uuid::new_v4().to_string()]).await?;
     Ok(transaction.commit().await?)
 }

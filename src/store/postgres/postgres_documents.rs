@@ -58,8 +58,8 @@ impl PostgresDocumentStore {
         let mut listening = JoinSet::new();
         listening.spawn(change_listener::listen_for_changes(settings, Arc::clone(&changes)));
         let store = Self { pool, changes, _listening: listening };
-        match store.pool.with_timeout(async { store.pool.get_migrated().await.map(drop) }).await {
-            Err(DatabaseError::NewerSchema(message)) => return Err(message),
+        match store.pool.with_timeout(async { store.pool.get_with_schema().await.map(drop) }).await {
+            Err(DatabaseError::OtherSchema(message)) => return Err(message),
             Err(error) => {
                 tracing::warn!(%error, "cannot connect to the registry's database; trying again with each query")
             }
@@ -69,7 +69,7 @@ impl PostgresDocumentStore {
     }
 
     async fn write_one(&self, write: &DocumentWrite) -> std::result::Result<AttemptedWrite, DatabaseError> {
-        let mut client = self.pool.get_migrated().await?;
+        let mut client = self.pool.get_with_schema().await?;
         let transaction = client.transaction().await?;
         let counters =
             transaction.query_one(&transaction.prepare_cached(document_sql::NEXT_REVISION).await?, &[]).await?;
@@ -111,7 +111,7 @@ impl PostgresDocumentStore {
         cursor: Option<&ChangeCursor>,
         limit: usize,
     ) -> std::result::Result<ChangeBatch, DatabaseError> {
-        let mut client = self.pool.get_migrated().await?;
+        let mut client = self.pool.get_with_schema().await?;
         // One snapshot for both queries, so that the floor of removals matches the documents.
         let builder = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
         let transaction = builder.start().await?;
@@ -147,7 +147,7 @@ impl DocumentStore for PostgresDocumentStore {
     }
 
     async fn get_document(&self, id: &str) -> Result<Option<StoredDocument>> {
-        let query = async { Ok(select_document(&**self.pool.get_migrated().await?, id).await?) };
+        let query = async { Ok(select_document(&**self.pool.get_with_schema().await?, id).await?) };
         Ok(self.pool.with_timeout(query).await?)
     }
 
@@ -159,7 +159,7 @@ impl DocumentStore for PostgresDocumentStore {
         let query = async {
             let rows = self
                 .pool
-                .get_migrated()
+                .get_with_schema()
                 .await?
                 .query(document_sql::SELECT_HISTORY, &[&id, &document_sql::to_i64(limit)])
                 .await?;
@@ -172,14 +172,14 @@ impl DocumentStore for PostgresDocumentStore {
 
     async fn delete_history_before(&self, limit: OffsetDateTime) -> Result<u64> {
         let query = async {
-            let connection = self.pool.get_migrated().await?;
+            let connection = self.pool.get_with_schema().await?;
             Ok(connection.execute(document_sql::DELETE_OLD_HISTORY, &[&document_sql::to_micros(limit)]).await?)
         };
         Ok(self.pool.with_timeout(query).await?)
     }
 
     async fn deleted_id(&self, id: &str) -> Result<Option<DeletedId>> {
-        let query = async { Ok(select_deleted_id(&**self.pool.get_migrated().await?, id).await?) };
+        let query = async { Ok(select_deleted_id(&**self.pool.get_with_schema().await?, id).await?) };
         Ok(self.pool.with_timeout(query).await?)
     }
 

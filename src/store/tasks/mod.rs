@@ -9,7 +9,7 @@ mod task_store;
 
 pub(super) use postgres_tasks::PostgresTaskStore;
 pub(super) use sqlite_tasks::SqliteTaskStore;
-pub(super) use task_sql::{CALLBACKS_BY_CLIENT, CLIENT_COUNTS, CLIENTS_AND_SIZES, SUMMARIES, TABLES};
+pub(super) use task_sql::TABLES;
 pub use task_store::{
     DueCallback, ListedTask, StoredTask, TaskCounts, TaskLimits, TaskPage, TaskRefusal, TaskStateCount, TaskStore,
     TaskSummary,

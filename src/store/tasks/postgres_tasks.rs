@@ -31,8 +31,8 @@ impl PostgresTaskStore {
         authorities: Option<&Path>,
     ) -> std::result::Result<Self, String> {
         let pool = DatabasePool::new(address, authorities)?;
-        match pool.with_timeout(async { pool.get_migrated().await.map(drop) }).await {
-            Err(DatabaseError::NewerSchema(message)) => return Err(message),
+        match pool.with_timeout(async { pool.get_with_schema().await.map(drop) }).await {
+            Err(DatabaseError::OtherSchema(message)) => return Err(message),
             Err(error) => tracing::warn!(%error, "cannot connect to the task database; trying again with each query"),
             Ok(()) => {}
         }
@@ -40,7 +40,7 @@ impl PostgresTaskStore {
     }
 
     async fn execute(&self, statements: &[TaskStatement]) -> std::result::Result<TransactionOutcome, DatabaseError> {
-        let mut client = self.0.get_migrated().await?;
+        let mut client = self.0.get_with_schema().await?;
         let transaction = client.transaction().await?;
         let mut last = TransactionRows::default();
         for statement in statements {

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     fault::{Fault, FaultCode, Result},
-    store::sqlite_documents::{create_private, migrate, open_connection, to_sqlite_placeholders},
+    store::sqlite_documents::{create_private, ensure_schema, open_connection, to_sqlite_placeholders},
 };
 use rusqlite::{Connection, Row, TransactionBehavior, params_from_iter};
 use std::{fmt, path::Path, thread, time::Duration};
@@ -42,7 +42,7 @@ impl SqliteTaskStore {
         let unusable = |reason: &dyn fmt::Display| format!("{} cannot be used ({reason})", path.display());
         create_private(path).map_err(|error| unusable(&error))?;
         let mut connection = open_connection(path).map_err(|error| unusable(&error))?;
-        migrate(&mut connection).map_err(|error| unusable(&error))?;
+        ensure_schema(&mut connection).map_err(|error| unusable(&error))?;
         let (jobs, queue) = mpsc::channel(QUEUE_CAPACITY);
         let run = move || run_transactions(connection, queue);
         thread::Builder::new().name("store-tasks".to_owned()).spawn(run).map_err(|error| unusable(&error))?;

@@ -1,51 +1,23 @@
 //! SQL statements of the task store, for both engines.
 
-/// The tables, as a step of the schema migrations.
+/// The tables. The index of times has the columns that a list selects by, so that a list reads no records of others; that
+/// of callbacks has the order of their list. One client may have so many tasks that a start cannot count them.
 pub(in crate::store) const TABLES: &str = "
     create table gatepost_tasks (
-        id text primary key, owner text not null, keeper text not null, open bigint not null,
-        expires bigint not null, due bigint, record text not null);
+        id text primary key, owner text not null, client bigint not null, keeper text not null, open bigint not null,
+        created bigint not null, expires bigint not null, due bigint, size bigint not null, agent text not null,
+        state text not null, summary text not null, record text not null);
     create index gatepost_tasks_owner on gatepost_tasks (owner);
     create index gatepost_tasks_keeper on gatepost_tasks (keeper, open);
     create index gatepost_tasks_expires on gatepost_tasks (expires);
-    create index gatepost_tasks_due on gatepost_tasks (due);
-    create table gatepost_keepers (id text primary key, seen bigint not null);
-    create table gatepost_task_count (one integer primary key check (one = 1), tasks bigint not null);
-    insert into gatepost_task_count values (1, 0);
-";
-
-/// The client of each task and the size with which it counts, as a step of the schema migrations. Tasks of older
-/// gateways count for no client and with no size.
-pub(in crate::store) const CLIENTS_AND_SIZES: &str = "
-    alter table gatepost_tasks add column client bigint;
-    alter table gatepost_tasks add column size bigint not null default 0;
     create index gatepost_tasks_client on gatepost_tasks (client, size);
-    alter table gatepost_task_count add column size bigint not null default 0;
-";
-
-/// The number and size of the tasks of each client, as a step of the schema migrations: one client may have so many that
-/// a start cannot count them.
-pub(in crate::store) const CLIENT_COUNTS: &str = "
-    create table gatepost_task_clients (client bigint primary key, tasks bigint not null, size bigint not null);
-    insert into gatepost_task_clients
-        select client, count(*), sum(size) from gatepost_tasks where client is not null group by client;
-";
-
-/// What lists of tasks show, as a step of the schema migrations. Lists have the tasks of older gateways at their end, until
-/// these end. The index has the columns that a list selects by, so that it reads no records of others.
-pub(in crate::store) const SUMMARIES: &str = "
-    alter table gatepost_tasks add column created bigint not null default 0;
-    alter table gatepost_tasks add column agent text not null default '';
-    alter table gatepost_tasks add column state text not null default '';
-    alter table gatepost_tasks add column summary text not null default '';
     create index gatepost_tasks_created on gatepost_tasks (created, id, agent, state);
-";
-
-/// The callbacks that are due, in the order of their list, as a step of the schema migrations: without it the list sorts
-/// all of them.
-pub(in crate::store) const CALLBACKS_BY_CLIENT: &str = "
-    drop index gatepost_tasks_due;
     create index gatepost_tasks_due_by_client on gatepost_tasks (client, due, id) where due is not null;
+    create table gatepost_keepers (id text primary key, seen bigint not null);
+    create table gatepost_task_count (
+        one integer primary key check (one = 1), tasks bigint not null, size bigint not null);
+    insert into gatepost_task_count values (1, 0, 0);
+    create table gatepost_task_clients (client bigint primary key, tasks bigint not null, size bigint not null);
 ";
 
 pub(super) const INCREMENT_COUNT: &str = "update gatepost_task_count

@@ -4,15 +4,15 @@
 use crate::store::shared::state_error::StateError;
 use tokio_postgres::{Client, Error};
 
-/// The steps that create the schema. The version of a schema is the number of steps that it has. A released step never
-/// changes: a change is a new step.
-const STEPS: &[&str] = &[
+/// The version of the schema. A gateway refuses every other one.
+const SCHEMA_VERSION: i64 = 7;
+
+const SCHEMA: &[&str] = &[
     include_str!("schema_of_tokens.sql"),
     include_str!("schema_of_leases.sql"),
     include_str!("schema_of_keys.sql"),
     include_str!("schema_of_values.sql"),
     include_str!("schema_of_logs.sql"),
-    include_str!("schema_of_batches.sql"),
 ];
 
 /// Statements that delete expired rows; $1 is the maximum of rows that one of them deletes. They lock no row for which
@@ -43,53 +43,51 @@ const SCHEMA_LOCK: i64 = 0x6761_7465_7374_6174;
 
 const SELECT_VERSION: &str = "select version from gatepost_shared_schema";
 
-/// Creates the schema, or the steps that it lacks.
+/// Creates the schema of a new database.
 ///
 /// # Errors
-/// The server refuses it, or a newer gateway made the schema.
+/// The server refuses it, or another version of the gateway made the schema.
 pub(super) async fn ensure_schema(client: &mut Client) -> Result<(), StateError> {
-    if read_version(client).await.map_err(failed)? == Some(STEPS.len()) {
-        return Ok(());
+    if let Some(version) = read_version(client).await.map_err(failed)? {
+        return check_version(version);
     }
     let transaction = client.transaction().await.map_err(failed)?;
     // Creating tables may take longer than a trip.
     let lock = format!("set local statement_timeout = '5s'; select pg_advisory_xact_lock({SCHEMA_LOCK})");
     transaction.batch_execute(&lock).await.map_err(failed)?;
-    let version = match read_version(transaction.client()).await.map_err(failed)? {
-        Some(version) => version,
-        None => {
-            let create = "create table gatepost_shared_schema (version bigint not null);
-                insert into gatepost_shared_schema values (0)";
-            transaction.batch_execute(create).await.map_err(failed)?;
-            0
-        }
-    };
-    let missing = STEPS.get(version..).ok_or_else(|| newer_schema(version))?;
-    for step in missing {
-        transaction.batch_execute(step).await.map_err(failed)?;
+    // Another gateway may have created it meanwhile.
+    if let Some(version) = read_version(transaction.client()).await.map_err(failed)? {
+        return check_version(version);
     }
-    let update = format!("update gatepost_shared_schema set version = {}", STEPS.len());
-    transaction.batch_execute(&update).await.map_err(failed)?;
+    let create = format!(
+        "create table gatepost_shared_schema (version bigint not null);
+         insert into gatepost_shared_schema values ({SCHEMA_VERSION})"
+    );
+    for statements in std::iter::once(&*create).chain(SCHEMA.iter().copied()) {
+        transaction.batch_execute(statements).await.map_err(failed)?;
+    }
     transaction.commit().await.map_err(failed)
 }
 
-async fn read_version(client: &Client) -> Result<Option<usize>, Error> {
+async fn read_version(client: &Client) -> Result<Option<i64>, Error> {
     let exists = client.query_typed_one("select to_regclass('gatepost_shared_schema') is not null", &[]).await?;
     if !exists.try_get::<_, bool>(0)? {
         return Ok(None);
     }
-    let version: i64 = client.query_typed_one(SELECT_VERSION, &[]).await?.try_get(0)?;
-    Ok(Some(usize::try_from(version).unwrap_or(usize::MAX)))
+    client.query_typed_one(SELECT_VERSION, &[]).await?.try_get(0).map(Some)
 }
 
 fn failed(why: Error) -> StateError {
     super::postgres_connection::describe(&why)
 }
 
-fn newer_schema(version: usize) -> StateError {
-    StateError::Failed(format!(
-        "PostgreSQL: the shared state has schema version {version}, and this gateway knows up to {} (start a newer \
-         gateway, or give this one a database of its own)",
-        STEPS.len()
-    ))
+fn check_version(version: i64) -> Result<(), StateError> {
+    if version == SCHEMA_VERSION {
+        return Ok(());
+    }
+    Err(StateError::Failed(format!(
+        "PostgreSQL: the shared state has schema version {version}, of another version of the gateway, and not \
+         {SCHEMA_VERSION} (give this gateway a database of its own, or drop the tables whose names begin with \
+         gatepost_shared_)"
+    )))
 }

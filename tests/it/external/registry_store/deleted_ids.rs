@@ -5,7 +5,7 @@ use super::{
     updated,
 };
 use futures_util::future::join_all;
-use gatepost::store::{DocumentWrite, WriteEffect, WritePrecondition, WriteRefusal};
+use gatepost::store::{DocumentWrite, WriteEffect, WritePrecondition, WriteRefusal, open_documents};
 use std::{sync::Arc, time::Duration};
 use time::OffsetDateTime;
 
@@ -148,29 +148,21 @@ async fn of_concurrent_writers_of_a_deleted_id_its_owner_succeeds() {
 }
 
 #[tokio::test]
-async fn a_database_of_an_earlier_version_is_migrated_and_reserves_later_deletions() {
+async fn a_database_of_another_version_is_refused_with_what_to_do_and_unchanged() {
     on_both_with_sql(async |location, sql| {
-        let earlier = open(location).await;
-        let kept = created(&earlier, put("kept", "{}")).await;
-        created(&earlier, put("gone", "{}")).await;
-        earlier.write(removal("gone")).await.unwrap().into_result().unwrap();
-        drop(earlier);
-        sql("drop index gatepost_tasks_due_by_client; create index gatepost_tasks_due on gatepost_tasks (due);
-            drop index gatepost_tasks_created; alter table gatepost_tasks drop column created;
-            alter table gatepost_tasks drop column agent; alter table gatepost_tasks drop column state;
-            alter table gatepost_tasks drop column summary; drop table gatepost_task_clients; drop index gatepost_tasks_client; alter table gatepost_tasks drop column client;
-            alter table gatepost_tasks drop column size; alter table gatepost_task_count drop column size;
-            drop table gatepost_deleted_ids; update gatepost_state set version = 2")
-        .await;
         let store = open(location).await;
-        assert_eq!(store.get_document("kept").await.unwrap(), Some(kept));
-        assert_eq!(store.history("gone", 10).await.unwrap().len(), 2);
-        assert_eq!(store.deleted_id("gone").await.unwrap(), None, "its owner is not known");
-        created(&store, by("key:two", put("gone", "{}"))).await;
-        updated(&store, put("kept", "{\"n\":1}")).await;
-        store.write(removal("kept")).await.unwrap().into_result().unwrap();
-        let refused = open(location).await.write(by("key:two", put("kept", "{}"))).await.unwrap().into_result();
-        assert_eq!(refused, Err(WriteRefusal::NotOwner));
+        let kept = created(&store, put("kept", "{}")).await;
+        drop(store);
+        for (change, words) in [
+            ("update gatepost_state set version = version - 1", "gatepost registry export"),
+            ("update gatepost_state set version = version + 2", "a newer gateway"),
+        ] {
+            sql(change).await;
+            let why = open_documents(location).await.err().unwrap();
+            assert!(why.contains(words), "{why}");
+        }
+        sql("update gatepost_state set version = version - 1").await;
+        assert_eq!(open(location).await.get_document("kept").await.unwrap(), Some(kept));
     })
     .await;
 }
