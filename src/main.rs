@@ -29,7 +29,7 @@ enum Command {
         #[arg(short, long, default_value = "gatepost.yaml")]
         config: PathBuf,
         /// Take over the listeners of the running gateway with the same configuration
-        #[arg(long, alias = "upgrade")]
+        #[arg(long)]
         take_over: bool,
     },
     /// Check a configuration and all files it refers to, and report every problem
@@ -37,9 +37,6 @@ enum Command {
         /// Configuration file
         #[arg(short, long, default_value = "gatepost.yaml")]
         config: PathBuf,
-        /// First rewrite the file: keys with a former name get their current name
-        #[arg(long)]
-        migrate: bool,
         /// Also fail on warnings: dangerous settings, and agent documents that are not served
         #[arg(long)]
         strict: bool,
@@ -152,12 +149,7 @@ fn run(command: Command) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Run { config, take_over } => app::run(&config, take_over),
-        Command::Check { config, migrate, strict } => {
-            if migrate {
-                app::migrate_config(&config)?;
-            }
-            app::check(&config, strict)
-        }
+        Command::Check { config, strict } => app::check(&config, strict),
         Command::Init(args) => cli::init(args),
         Command::Completions { shell } => print_completions(shell),
         Command::Man { folder } => write_manual_pages(&folder),

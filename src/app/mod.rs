@@ -39,11 +39,10 @@ pub use signals_and_reload::{ProcessSignals, run_until_stopped};
 pub use startup_and_shutdown::RunningGateway;
 
 use crate::{
-    config::{self, GatewayConfig, LoadedConfig},
+    config::{GatewayConfig, LoadedConfig},
     doctor,
     key_management::ManagedKeys,
     telemetry,
-    values::format_count,
 };
 use anyhow::Context;
 use std::path::Path;
@@ -114,16 +113,6 @@ pub fn run(config: &Path, take_over: bool) -> anyhow::Result<()> {
     // Does not wait for blocking tasks: a blocked read of a file must not keep the process from exiting.
     runtime.shutdown_background();
     result
-}
-
-/// Implements `gatepost check --migrate`: gives the keys of the file their current names.
-///
-/// # Errors
-/// The file cannot be rewritten, and is unchanged.
-pub fn migrate_config(config: &Path) -> anyhow::Result<()> {
-    let renamed = config::migrate_file(config).with_context(|| config.display().to_string())?;
-    println!("{}: {} renamed", config.display(), format_count(renamed, "key"));
-    Ok(())
 }
 
 /// The API keys of a configuration.

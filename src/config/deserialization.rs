@@ -63,7 +63,6 @@ pub(super) fn deserialize(config_text: &ConfigText, folder: &Path) -> Result<Gat
     }
     let mut problems: Vec<ConfigProblem> =
         unlocated_problems.into_iter().map(|(path, why)| config_text.locate_problem(&path, why)).collect();
-    problems.extend_from_slice(config_text.conflicts());
     if let (Some(config), true) = (config, problems.is_empty()) {
         return Ok(config);
     }

@@ -1,6 +1,6 @@
 //! Overrides from the environment: a variable such as `GATEPOST__LIMITS__PER_CALLER` replaces one setting of the file.
 
-use super::{config_problem::ConfigProblem, key_path::join_path, renamed_keys::current_name, yaml_text::ConfigText};
+use super::{key_path::join_path, yaml_text::ConfigText};
 use serde_json::{Map, Value};
 
 /// The prefix of variables that override the file: `GATEPOST__LIMITS__PER_CALLER=10/s`.
@@ -24,11 +24,10 @@ pub(super) fn apply_environment(config_text: &mut ConfigText, variables: impl It
     ignored.truncate(MAX_IGNORED_VARIABLES);
     config_text.ignored_variables = ignored;
     for (name, text) in variables {
-        let steps = path_of_variable(config_text, &name);
         let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
         let mut path = String::new();
         let mut slot = &mut config_text.value;
-        for step in steps {
+        for step in name.strip_prefix(ENV_PREFIX).unwrap_or_default().split("__").map(str::to_ascii_lowercase) {
             // A value that cannot contain the step is replaced, and problems of the value name the variable.
             let can_contain = slot.is_object() || slot.is_null() || (slot.is_array() && step.parse::<usize>().is_ok());
             if !can_contain {
@@ -39,32 +38,6 @@ pub(super) fn apply_environment(config_text: &mut ConfigText, variables: impl It
         *slot = value;
         config_text.overriding_variables.insert(path, name);
     }
-}
-
-/// Splits the name of a variable into the steps of a path, in current names. A former name causes a warning.
-fn path_of_variable(config_text: &mut ConfigText, variable: &str) -> Vec<String> {
-    let names = variable.strip_prefix(ENV_PREFIX).unwrap_or_default().split("__").map(str::to_ascii_lowercase);
-    let (mut steps, mut path, mut is_renamed) = (Vec::new(), String::new(), false);
-    for step in names {
-        match current_name(&path, &step) {
-            Some(current) => {
-                is_renamed = true;
-                path = join_path(&path, current);
-                steps.extend(current.split('.').map(str::to_owned));
-            }
-            None => {
-                let is_index = step.parse::<usize>().is_ok();
-                path = if is_index { format!("{path}[{step}]") } else { join_path(&path, &step) };
-                steps.push(step);
-            }
-        }
-    }
-    if is_renamed {
-        let current = steps.join("__").to_ascii_uppercase();
-        let message = format!("the environment variable {variable} is now {ENV_PREFIX}{current}");
-        config_text.warnings.push(ConfigProblem { path: String::new(), line: None, message });
-    }
-    steps
 }
 
 /// Returns the member or item `step`, creating a missing one; an index beyond the end appends an item.

@@ -1,5 +1,6 @@
 //! Hints about the format of values such as rates and durations, taken from the schema's descriptions.
 
+use super::{key_path::join_path, renamed_keys};
 use serde_json::Value;
 
 /// Appends the expected format to `message`, if the value at `path` must be a string of a particular format.
@@ -32,10 +33,19 @@ const ENDED: &[(&str, &str)] = &[(
     "has ended: contract.suspended_checks bounds the checks that take long, and contract.fuel the work of each",
 )];
 
-/// Names the successor of a setting that ended, if `path` is one.
+/// Names the successor of a setting that ended or has another name, if `path` is one.
 pub(super) fn add_successor_hint(path: &str, message: String) -> String {
-    let ended = ENDED.iter().find(|(ended, _)| *ended == path && message.starts_with("unknown field"));
-    ended.map_or(message, |(_, successor)| (*successor).to_owned())
+    if !message.starts_with("unknown field") {
+        return message;
+    }
+    if let Some((_, successor)) = ENDED.iter().find(|(ended, _)| *ended == path) {
+        return (*successor).to_owned();
+    }
+    let (section, key) = path.rsplit_once('.').unwrap_or(("", path));
+    match renamed_keys::current_name(section, key) {
+        Some(current) => format!("is now '{}'", join_path(section, current)),
+        None => message,
+    }
 }
 
 /// Returns the schema's description of the value at `path`, if the value is a string that must match a pattern.

@@ -7,11 +7,9 @@ mod deserialization;
 mod environment_overrides;
 mod format_hint;
 mod gateway_config;
-mod key_migration;
 mod key_path;
 mod line_index;
 mod operator_addresses;
-mod renamed_key;
 mod renamed_keys;
 mod setting_locations;
 mod yaml_text;
@@ -21,7 +19,6 @@ pub use gateway_config::{
     AdminConfig, AgentRule, AgentsConfig, ConsoleConfig, ErrorsConfig, GatewayConfig, HealthConfig, InspectionScope,
     ShutdownConfig, json_schema,
 };
-pub use key_migration::{MigratedConfig, migrate_file, migrate_text};
 pub use line_index::LineIndex;
 pub use operator_addresses::OperatorAddresses;
 
@@ -81,9 +78,6 @@ impl LoadedConfig {
     ) -> Result<Self, ConfigProblems> {
         let mut config_text = ConfigText::parse(text).map_err(|problem| ConfigProblems(vec![problem]))?;
         environment_overrides::apply_environment(&mut config_text, environment);
-        for warning in config_text.warnings() {
-            tracing::warn!("configuration key has a former name: {warning}");
-        }
         match deserialization::deserialize(&config_text, folder) {
             Ok(file) => {
                 Ok(Self { config: file, file_stamp: None, file_digest: None, config_text, file_name: String::new() })
@@ -120,11 +114,6 @@ impl LoadedConfig {
     /// Returns the environment variables that look like overrides, such as `GATEPOST_LIMITS__PER_CALLER`, and are none.
     pub fn ignored_variables(&self) -> &[String] {
         &self.config_text.ignored_variables
-    }
-
-    /// Returns a warning for each key with a former name.
-    pub fn former_names(&self) -> &[ConfigProblem] {
-        self.config_text.warnings()
     }
 }
 

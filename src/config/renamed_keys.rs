@@ -1,5 +1,4 @@
-//! Configuration keys that were renamed before the first release. A former name still loads, with a warning that has
-//! the current name, and `gatepost check --migrate` rewrites the file. The first release removes this table.
+//! Configuration keys that were renamed before the first release: the refusal of a former name has the current one.
 
 /// The path of a section in current names, with `[]` for any item of a list, and its renamed keys, each with its former
 /// and its current name. A current name with a dot is a key of a nested section.

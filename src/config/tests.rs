@@ -41,6 +41,8 @@ fn every_kind_of_problem_is_reported_with_its_path_its_line_and_the_required_for
         ("limits:\n  per_caler: 1/s\n", "limits.per_caler", 6, "expected one of 'per_address', 'per_caller'"),
         ("nonsense: 1\n", "nonsense", 5, "unknown field"),
         ("contract:\n  heavy_checks: {}\n", "contract.heavy_checks", 6, "has ended: contract.suspended_checks"),
+        ("limits:\n  shed_above: 20ms\n", "limits.shed_above", 6, "is now 'limits.max_scheduling_delay'"),
+        ("names: {}\n", "names", 5, "is now 'resolver'"),
         ("limits:\n  per_caller: 10\n", "limits.per_caller", 6, "must be a string, not this number"),
         ("limits:\n  per_caller: [1/s]\n", "limits.per_caller", 6, "must be a string, not a list"),
         ("limits: 3\n", "limits", 5, "must be an object, not this number"),

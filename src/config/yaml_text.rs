@@ -1,14 +1,10 @@
-//! The configuration text: parses YAML into a JSON value, records the line of every path, gives former keys their
-//! current names, and applies overrides from the environment. Checks YAML syntax only.
+//! The configuration text: parses YAML into a JSON value and records the line of every path. Checks YAML syntax only.
 
-use super::{
-    config_problem::ConfigProblem, format_hint, key_path::join_path, renamed_key::RenamedKey,
-    renamed_keys::current_name,
-};
+use super::{config_problem::ConfigProblem, format_hint, key_path::join_path};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
-use serde_saphyr::{Location, Spanned};
-use std::{collections::HashMap, fmt, ops::Range};
+use serde_saphyr::Spanned;
+use std::{collections::HashMap, fmt};
 
 /// A parsed configuration text, with the line of every path.
 #[derive(Debug, Default)]
@@ -18,11 +14,8 @@ pub(super) struct ConfigText {
     /// The lines of the keys of members, where those of their values may come later.
     key_lines: HashMap<String, u64>,
     pub(super) overriding_variables: HashMap<String, String>,
-    renamed: Vec<RenamedKey>,
-    pub(super) warnings: Vec<ConfigProblem>,
     /// Variables that look like overrides and are none.
     pub(super) ignored_variables: Vec<String>,
-    conflicts: Vec<ConfigProblem>,
 }
 
 impl ConfigText {
@@ -62,46 +55,13 @@ impl ConfigText {
             YamlNode::Map(members) => {
                 let mut object = Map::new();
                 for (key, member) in members {
-                    let current = self.current_name(&path, &key, &member);
-                    let member_path = join_path(&path, current.unwrap_or(&key.value));
-                    let line = key.referenced.line();
-                    self.key_lines.insert(member_path.clone(), line);
-                    let value = self.flatten(member, member_path.clone());
-                    let steps = current.map_or_else(|| vec![&*key.value], |current| current.split('.').collect());
-                    if !insert_at(&mut object, &steps, value) {
-                        let message = "is present twice, once with a former name (remove one)".to_owned();
-                        self.conflicts.push(ConfigProblem { path: member_path, line: Some(line), message });
-                    }
+                    let member_path = join_path(&path, &key.value);
+                    self.key_lines.insert(member_path.clone(), key.referenced.line());
+                    object.insert(key.value, self.flatten(member, member_path));
                 }
                 Value::Object(object)
             }
         }
-    }
-
-    /// Returns the current name of a key that is written with a former name, and records it.
-    fn current_name(
-        &mut self,
-        section: &str,
-        key: &Spanned<String>,
-        value: &Spanned<YamlNode>,
-    ) -> Option<&'static str> {
-        let current = current_name(section, &key.value)?;
-        let renamed = RenamedKey {
-            section: section.to_owned(),
-            former: key.value.clone(),
-            current,
-            line: key.referenced.line(),
-            key: byte_range(key.referenced),
-            value: byte_range(value.referenced),
-        };
-        self.warnings.push(renamed.warning());
-        self.renamed.push(renamed);
-        Some(current)
-    }
-
-    /// Returns the keys with former names, in the order of the file.
-    pub(super) fn renamed_keys(&self) -> &[RenamedKey] {
-        &self.renamed
     }
 
     /// Returns the line at which each setting begins: that of its key, or that of an item of a list.
@@ -109,16 +69,6 @@ impl ConfigText {
         let mut lines = self.lines.clone();
         lines.extend(self.key_lines.iter().map(|(path, line)| (path.clone(), *line)));
         lines
-    }
-
-    /// Returns a warning for each former name in the file and in the environment.
-    pub(super) fn warnings(&self) -> &[ConfigProblem] {
-        &self.warnings
-    }
-
-    /// Returns the keys that are present with both names.
-    pub(super) fn conflicts(&self) -> &[ConfigProblem] {
-        &self.conflicts
     }
 
     /// Locates `path`: returns the line, or the overriding variable, of the path or of its nearest ancestor that has
@@ -168,25 +118,6 @@ impl ConfigText {
             None => message,
         };
         ConfigProblem { path: path.to_owned(), line, message }
-    }
-}
-
-/// Returns the range of bytes of `location`.
-fn byte_range(location: Location) -> Option<Range<usize>> {
-    let location_span = location.span();
-    let start = usize::try_from(location_span.byte_offset()?).ok()?;
-    Some(start..start + usize::try_from(location_span.byte_len()?).ok()?)
-}
-
-/// Inserts `value` at the path `steps` within `object`. Returns false if a value is there already.
-fn insert_at(object: &mut Map<String, Value>, steps: &[&str], value: Value) -> bool {
-    match steps {
-        [] => false,
-        [name] => object.insert((*name).to_owned(), value).is_none(),
-        [section, rest @ ..] => {
-            let section = object.entry(*section).or_insert_with(|| Value::Object(Map::new()));
-            section.as_object_mut().is_some_and(|section| insert_at(section, rest, value))
-        }
     }
 }
 

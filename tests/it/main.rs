@@ -54,7 +54,6 @@ mod health_listener;
 mod hostile_client_ids;
 mod idempotency;
 mod init_command;
-mod key_migration;
 mod kubernetes;
 mod lifecycle;
 mod limits;
