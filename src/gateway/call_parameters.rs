@@ -2,7 +2,7 @@
 //! is the input of a `GET`.
 
 use super::{
-    header_names::{MCP_SESSION_ID, REQUEST_TIMEOUT, SESSION_ID, TASK_ID},
+    header_names::{AGENT_VERSION, MCP_SESSION_ID, OPERATION, REQUEST_TIMEOUT, SESSION_ID, TASK_ID},
     prefer,
     route::Route,
 };
@@ -17,7 +17,10 @@ use crate::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::{
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
 
 /// Query parameters that identify a session or task, and the headers in which agents expect them (R76).
 static QUERY_AS_HEADERS: [(&str, HeaderName); 2] = [("sessionId", SESSION_ID), ("taskId", TASK_ID)];
@@ -106,6 +109,16 @@ fn parse_timeout(text: &str) -> Result<Duration> {
         Ok(timeout) if !timeout.is_zero() => Ok(timeout),
         _ => Err(refuse()),
     }
+}
+
+/// The fields in which a call names its operation, version, session and timeout.
+static CALL_FIELDS: [HeaderName; 5] = [OPERATION, AGENT_VERSION, REQUEST_TIMEOUT, SESSION_ID, MCP_SESSION_ID];
+static NO_FIELDS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+
+/// Returns the fields of a head that has one of [`CALL_FIELDS`], and none of another: one pass over the names costs less than
+/// looking each of them up.
+pub(in crate::gateway) fn call_fields(headers: &HeaderMap) -> &HeaderMap {
+    if headers.keys().any(|name| CALL_FIELDS.contains(name)) { headers } else { &NO_FIELDS }
 }
 
 /// Headers that identify a session: the caller's own (R76), and MCP's.

@@ -118,8 +118,16 @@ async fn hold_heads(gate: &Gateway, requests: usize) -> (usize, impl Sized + use
         let head = client.send_request(request, true).unwrap().0;
         bodies.push(tokio::time::timeout(Duration::from_secs(60), head).await.unwrap().unwrap().into_body());
     }
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    let open = bodies.iter_mut().map(|body| body.data().now_or_never()).filter(Option::is_none).count();
+    // Until no further one is given up.
+    let mut open = usize::MAX;
+    loop {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let before = open;
+        open = bodies.iter_mut().map(|body| body.data().now_or_never()).filter(Option::is_none).count();
+        if open == before {
+            break;
+        }
+    }
     (open, (driver, client, bodies))
 }
 

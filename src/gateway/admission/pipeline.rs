@@ -19,7 +19,7 @@ use crate::{
     explain::DecisionStep,
     fault::Result,
     gateway::{
-        call_parameters::{CallDeadline, call_deadline, input_from_query, session_hash},
+        call_parameters::{CallDeadline, call_deadline, call_fields, input_from_query, session_hash},
         caller_identity::ToldCall,
         content_negotiation,
         delegation::ChainHop,
@@ -139,7 +139,8 @@ impl AdmissionPipeline<'_> {
             record.record_shadow_denials(shadow.judge(&call));
         }
         record.begin_step(DecisionStep::RequestFields);
-        let session_hash = session_hash(headers, request.query, &caller)?;
+        let fields = call_fields(headers);
+        let session_hash = session_hash(fields, request.query, &caller)?;
         let hop = ChainHop { caller: &caller.id, agent: route.agent.id.as_str(), call: record.call_id() };
         let delegation_chain = request.extend_delegation_chain(config, &hop)?;
         let told = ToldCall {
@@ -153,13 +154,12 @@ impl AdmissionPipeline<'_> {
         record.begin_step(DecisionStep::Operation);
         let has_operation = request.source.has_operation();
         let named_operation =
-            if has_operation { named_operation(&route, target.operation_of(&route.agent), headers)? } else { None };
-        // Schemas are only read if there is a query.
+            if has_operation { named_operation(&route, target.operation_of(&route.agent), fields)? } else { None };
         let declares_version =
             has_operation && request.query.is_some() && declares_version_input(&route.agent, named_operation);
         record.begin_step(DecisionStep::Version);
         let query = request.query.filter(|_| has_operation);
-        let requested = RequestedVersion::from_request(target.version, query, headers, declares_version)?;
+        let requested = RequestedVersion::from_request(target.version, query, fields, declares_version)?;
         let version = route.versions.select(&requested)?;
         let requested_version =
             version.as_ref().filter(|_| requested.is_specified()).and_then(|version| version.label.clone());
@@ -172,7 +172,7 @@ impl AdmissionPipeline<'_> {
             checked.inspect_err(|_| record.record_operation(at))?;
         }
         record.begin_step(DecisionStep::Deadline);
-        let deadline = call_deadline(record.arrived_at(), route.upstream.timeouts(), headers)?;
+        let deadline = call_deadline(record.arrived_at(), route.upstream.timeouts(), fields)?;
         record.record_deadline(deadline.source);
         Ok(AuthorizedCall {
             route,

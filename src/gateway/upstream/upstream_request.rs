@@ -20,7 +20,9 @@ use crate::{
     limit::{LatencySample, SampleOutcome},
     telemetry::redact,
     trace::{ActiveSpan, SpanKind, SpanScope, semantic_conventions as names},
-    transport::{Admission as _, AttemptCount, HeaderMutations, ReplyBody, RequestBody, UpstreamCall, UpstreamReply},
+    transport::{
+        Admission as _, AttemptCount, CallTimeout, HeaderMutations, ReplyBody, RequestBody, UpstreamCall, UpstreamReply,
+    },
     values::{FailureUnit, contains_known_secret},
 };
 use bytes::Bytes;
@@ -152,30 +154,33 @@ pub(in crate::gateway) fn send_upstream<'a>(
             Either::Left(gateway.transport.call(admitted, request))
         }
     };
-    reply.inspect(move |result| measurement.record(result)).map(move |result| prepare_reply(result, admitted, is_api))
+    async move {
+        let mut result = reply.await;
+        measurement.record(&result);
+        let timeout = admitted.deadline_timeout();
+        // The reply is changed where it is, because it is large.
+        match &mut result {
+            Ok(reply) => prepare_reply(reply, timeout, is_api),
+            Err(_) => result = result.map_err(|fault| timeout.name_in(fault)),
+        }
+        result
+    }
 }
 
-/// Says in a fault of a call whose time is over what bounded the time, also if the fault ends the body. Failures in a
-/// body that is forwarded as it arrives lose the gateway's secrets here, for every front end.
-fn prepare_reply(result: Result<UpstreamReply>, admitted: &Admitted, is_api: bool) -> Result<UpstreamReply> {
-    let timeout = admitted.deadline_timeout();
-    match result {
-        Ok(mut reply) => {
-            reply.body.set_deadline_timeout(timeout);
-            let is_error = reply.status.is_client_error() || reply.status.is_server_error();
-            if is_error {
-                remove_secret_fields(&mut reply.headers);
-            }
-            // Other bodies of errors are judged whole before they pass.
-            match failure_unit(&reply.headers) {
-                Some(unit) => reply.body.redact_failures(unit),
-                None if is_error && is_api && has_content_coding(&reply.headers) => remove_body(&mut reply),
-                None if is_error && is_api => reply.body.redact_failures(FailureUnit::Body),
-                None => {}
-            }
-            Ok(reply)
-        }
-        Err(fault) => Err(timeout.name_in(fault)),
+/// Prepares a reply for every front end: a fault that ends its body says what bounded the time of the call, and failures in a
+/// body that is forwarded as it arrives lose the gateway's secrets.
+fn prepare_reply(reply: &mut UpstreamReply, timeout: CallTimeout, is_api: bool) {
+    reply.body.set_deadline_timeout(timeout);
+    let is_error = reply.status.is_client_error() || reply.status.is_server_error();
+    if is_error {
+        remove_secret_fields(&mut reply.headers);
+    }
+    // Other bodies of errors are judged whole before they pass.
+    match failure_unit(&reply.headers) {
+        Some(unit) => reply.body.redact_failures(unit),
+        None if is_error && is_api && has_content_coding(&reply.headers) => remove_body(reply),
+        None if is_error && is_api => reply.body.redact_failures(FailureUnit::Body),
+        None => {}
     }
 }
 
