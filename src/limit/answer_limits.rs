@@ -24,6 +24,8 @@ const MAX_WAIT_WITHOUT_SHARE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct AnswerUsage {
     budget: Arc<MemoryBudget>,
+    /// Of short answers, so that clients without a credential, which get refusals, take nothing from the others.
+    short: Arc<MemoryBudget>,
     work: AnswerWork,
 }
 
@@ -53,7 +55,16 @@ impl<'a> AnswerLimits<'a> {
     /// # Errors
     /// 429 when the client has its share, 503 when all clients have the whole memory.
     pub fn reserve(&self, client: ClientKey, length: usize) -> Result<MemoryReservation, Fault> {
-        let mut reservation = MemoryReservation::new(&self.usage.budget, self.bounds, client, self.metrics);
+        self.reserve_of(&self.usage.budget, client, length)
+    }
+
+    fn reserve_of(
+        &self,
+        budget: &Arc<MemoryBudget>,
+        client: ClientKey,
+        length: usize,
+    ) -> Result<MemoryReservation, Fault> {
+        let mut reservation = MemoryReservation::new(budget, self.bounds, client, self.metrics);
         reservation.grow_to(length)?;
         Ok(reservation)
     }
@@ -63,7 +74,7 @@ impl<'a> AnswerLimits<'a> {
     /// # Errors
     /// How long the client may take without it.
     pub fn hold_unread(&self, client: ClientKey, length: usize) -> Result<MemoryReservation, Duration> {
-        self.reserve(client, length).map_err(|fault| match fault.code() {
+        self.reserve_of(&self.usage.short, client, length).map_err(|fault| match fault.code() {
             FaultCode::Overloaded => MAX_WAIT_WITHOUT_SHARE,
             _ => MAX_WAIT_WITH_SHARE,
         })

@@ -75,8 +75,7 @@ async fn r5_documents_that_a_caller_does_not_read_take_its_share_and_hold_up_no_
     let (attacks, slowest) = tokio::join!(attack, honest);
     let statuses: Vec<u16> = attacks.iter().flat_map(|(statuses, _)| statuses.clone()).collect();
     let count = |status| statuses.iter().filter(|found| **found == status).count();
-    // The refusals that are not read take a part of the share.
-    assert!((1..=9).contains(&count(200)), "half of 16 MiB: {statuses:?}");
+    assert!((4..=9).contains(&count(200)), "half of 16 MiB: {statuses:?}");
     assert_eq!(count(200) + count(429), 360, "{statuses:?}");
     let grown = resident_bytes(&gate).saturating_sub(before) >> 20;
     println!("{} answers are not read: {grown} MiB, the slowest honest call {slowest:?}", count(200));
@@ -116,7 +115,9 @@ async fn hold_heads(gate: &Gateway, requests: usize) -> (usize, impl Sized + use
         let request = http::Request::get(url).header("x-filler", "x".repeat(50 << 10)).body(()).unwrap();
         let mut client = client.clone().ready().await.unwrap();
         let head = client.send_request(request, true).unwrap().0;
-        bodies.push(tokio::time::timeout(Duration::from_secs(60), head).await.unwrap().unwrap().into_body());
+        let answer = tokio::time::timeout(Duration::from_secs(60), head).await.unwrap();
+        // A request may be given up before the head of its answer has arrived.
+        bodies.extend(answer.ok().map(http::Response::into_body));
     }
     // Until no further one is given up.
     let mut open = usize::MAX;
