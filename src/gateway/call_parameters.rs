@@ -115,8 +115,8 @@ fn parse_timeout(text: &str) -> Result<Duration> {
 static CALL_FIELDS: [HeaderName; 5] = [OPERATION, AGENT_VERSION, REQUEST_TIMEOUT, SESSION_ID, MCP_SESSION_ID];
 static NO_FIELDS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
-/// Returns the fields of a head that has one of [`CALL_FIELDS`], and none of another: one pass over the names costs less than
-/// looking each of them up.
+/// Returns the fields of a head that has one of [`CALL_FIELDS`], and none of another: one pass over the names costs less
+/// than looking each of them up.
 pub(in crate::gateway) fn call_fields(headers: &HeaderMap) -> &HeaderMap {
     if headers.keys().any(|name| CALL_FIELDS.contains(name)) { headers } else { &NO_FIELDS }
 }

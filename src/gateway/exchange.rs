@@ -265,7 +265,8 @@ impl<'a> Exchange<'a> {
         outcome
     }
 
-    /// Writes head and body; what is not counted yet is counted if the caller does not read it at once. Returns the bytes of the body, or `None` if the caller is gone.
+    /// Writes head and body; what is not counted yet is counted if the caller does not read it at once. Returns the bytes of
+    /// the body, or `None` if the caller is gone.
     async fn write_all(
         &mut self,
         head: ResponseHead,

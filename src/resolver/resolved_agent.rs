@@ -63,9 +63,11 @@ impl ResolvedAgent {
         let mut members = Map::new();
         let mut put = |name: &str, value: Value| drop(members.insert(name.to_owned(), value));
         let is_mapped = self.trace.iter().any(|step| step.kind == "map");
-        let has_own_query = |url: &str| url.split_once('?').map(|(_, query)| query) == self.uri.query();
-        let shown = |url: &str| {
-            if is_mapped && !has_own_query(url) { shown_url(url).into_owned() } else { url.to_owned() }
+        let shown = |url: &str| match url.split_once('?') {
+            _ if !is_mapped => url.to_owned(),
+            // The caller's own query.
+            Some((base, query)) if Some(query) == self.uri.query() => format!("{}?{query}", shown_url(base)),
+            _ => shown_url(url).into_owned(),
         };
         put("uri", self.uri.to_string().into());
         put("endpoint", shown(&self.endpoint).into());

@@ -14,7 +14,7 @@ use std::{cmp::Ordering, sync::Arc, time::Duration};
 use time::OffsetDateTime;
 
 /// The version of the schema. A gateway refuses every other one.
-const SCHEMA_VERSION: i64 = 8;
+pub(super) const SCHEMA_VERSION: i64 = 8;
 
 /// The tables of documents and tasks.
 pub(super) const SCHEMA: [&str; 2] = [
@@ -38,7 +38,7 @@ pub(super) const SCHEMA: [&str; 2] = [
 pub(super) const CREATE_STATE: &str = "create table gatepost_state (
     one integer primary key check (one = 1), version bigint not null, epoch text not null,
     revision bigint not null, floor bigint not null, documents bigint not null)";
-pub(super) const INSERT_STATE: &str = "insert into gatepost_state values (1, 8, $1, 0, 0, 0)";
+pub(super) const INSERT_STATE: &str = "insert into gatepost_state values (1, $1, $2, 0, 0, 0)";
 pub(super) const SELECT_VERSION: &str = "select version from gatepost_state";
 
 pub(super) const NEXT_REVISION: &str =

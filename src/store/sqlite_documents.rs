@@ -2,7 +2,7 @@
 //! Queued writes are committed in batches, and each write is answered after its commit.
 
 use super::{
-    document_sql::{self, SCHEMA, SqlValue, WriteContext},
+    document_sql::{self, SCHEMA, SCHEMA_VERSION, SqlValue, WriteContext},
     document_store::{
         ChangeBatch, ChangeCursor, DeletedId, DocumentChange, DocumentStore, DocumentWrite, HistoryEntry,
         StoredDocument, WriteEffect, WriteOutcome, WriteRefusal,
@@ -215,7 +215,10 @@ pub(super) fn ensure_schema(connection: &mut Connection) -> std::result::Result<
         transaction.execute_batch(tables).map_err(error_text)?;
     }
     transaction
-        .execute(&to_sqlite_placeholders(document_sql::INSERT_STATE), [uuid::Uuid::new_v4().to_string()])
+        .execute(
+            &to_sqlite_placeholders(document_sql::INSERT_STATE),
+            (SCHEMA_VERSION, uuid::Uuid::new_v4().to_string()),
+        )
         .map_err(error_text)?;
     transaction.commit().map_err(error_text)
 }

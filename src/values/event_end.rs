@@ -3,8 +3,8 @@
 /// So many bytes before the end of a line are compared one by one, which is faster where lines are short.
 const BLOCK: usize = 64;
 
-/// Returns the index after the last empty line: `\n\n`, `\r\n\r\n` or `\r\r`. Takes about as long for short lines as for long
-/// ones.
+/// Returns the index after the last empty line: `\n\n`, `\r\n\r\n` or `\r\r`. Takes about as long for short lines
+/// as for long ones.
 pub fn last_event_end(bytes: &[u8]) -> Option<usize> {
     let mut end = bytes.len();
     loop {

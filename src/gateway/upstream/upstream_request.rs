@@ -167,8 +167,8 @@ pub(in crate::gateway) fn send_upstream<'a>(
     }
 }
 
-/// Prepares a reply for every front end: a fault that ends its body says what bounded the time of the call, and failures in a
-/// body that is forwarded as it arrives lose the gateway's secrets.
+/// Prepares a reply for every front end: a fault that ends its body says what bounded the time of the call, and failures
+/// in a body that is forwarded as it arrives lose the gateway's secrets.
 fn prepare_reply(reply: &mut UpstreamReply, timeout: CallTimeout, is_api: bool) {
     reply.body.set_deadline_timeout(timeout);
     let is_error = reply.status.is_client_error() || reply.status.is_server_error();

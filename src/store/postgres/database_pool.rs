@@ -6,7 +6,7 @@ use super::{
 };
 use crate::store::{
     database_url::DatabaseUrl,
-    document_sql::{self, SCHEMA},
+    document_sql::{self, SCHEMA, SCHEMA_VERSION},
     store_connections::StoreConnections,
 };
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
@@ -76,6 +76,7 @@ async fn ensure_schema(client: &mut Object) -> Result<(), DatabaseError> {
     for tables in [document_sql::CREATE_STATE].iter().chain(&SCHEMA) {
         transaction.batch_execute(tables).await?;
     }
-    transaction.execute(document_sql::INSERT_STATE, &[&uuid::Uuid::new_v4().to_string()]).await?;
+    let epoch = uuid::Uuid::new_v4().to_string();
+    transaction.execute(document_sql::INSERT_STATE, &[&SCHEMA_VERSION, &epoch]).await?;
     Ok(transaction.commit().await?)
 }

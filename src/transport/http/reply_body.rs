@@ -215,8 +215,8 @@ impl HttpReplyBody {
 
 type FrameResult = Option<Result<hyper::body::Frame<Bytes>, Fault>>;
 
-/// Lets other tasks run, and those whose input the operating system has: a task that only wakes itself runs again sixty times
-/// before the runtime looks for input.
+/// Lets other tasks run, and those whose input the operating system has: a task that only wakes itself runs again sixty
+/// times before the runtime looks for input.
 fn yield_turn<T>(cx: &mut Context<'_>) -> Poll<T> {
     if pin!(tokio::task::yield_now()).poll(cx).is_ready() {
         cx.waker().wake_by_ref();
